@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.push import OURS, push
-from deploy.send.folder.credentials import Choice
+from deploy.send.folder.credentials import SendChoice
 
 FILES, BYTES = 50_000, 2_000_000_000
 MOST_RATIO = 1.2
@@ -138,7 +138,7 @@ def _write(folder: Path, files: int, size: int, seed: int) -> None:
 
 
 def _push(rack: racks.Rack, folder: Path, layers: Path) -> None:
-    push(rack, folder, layers, Choice(most=4 * BYTES))
+    push(rack, folder, layers, SendChoice(most=4 * BYTES))
 
 
 def _rsync(rack: racks.Rack, folder: Path) -> None:

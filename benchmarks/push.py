@@ -19,7 +19,7 @@ from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.rivals.save_load import save_load
 from deploy.door import session
-from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.credentials import NO_CHOICE, SendChoice
 from deploy.send.folder.folder_look import FolderLook
 from deploy.send.image import push as transfer
 from deploy.send.image.layer_cache import LayerCache
@@ -60,7 +60,7 @@ def change(folder: Path) -> None:
     (folder / "code.bin").write_bytes(random.randbytes(CODE_BYTES))
 
 
-def push(rack: racks.Rack, folder: Path, layers: Path, choice: Choice = NO_CHOICE) -> float:
+def push(rack: racks.Rack, folder: Path, layers: Path, choice: SendChoice = NO_CHOICE) -> float:
     """Seconds of one push to all hosts, including connecting, as in `muster push`. Raises if a host failed."""
     began = time.monotonic()
     code = FolderLook(folder, choice, layers.parent)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
-from .core.names import RunId, asked_run
+from .core.names import RunId, check_run_id
 from .core.text import in_seconds
 from .hosts.act import delete, stop
 from .hosts.look import attach, fetch, logs, status
@@ -83,7 +83,7 @@ class Cluster:
     def __init__(
         self, hosts: str | Sequence[str] = "", file: str | Path = "", *, slurm: str = "", allow_folder: bool = False
     ) -> None:
-        self._door = consent.Door(Console, allow_folder, "Cluster(..., allow_folder=True)")
+        self._gate = consent.ConsentGate(Console, allow_folder, "Cluster(..., allow_folder=True)")
         self._hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
         self._file, self._slurm = str(file), slurm
         refuse_pairs("deploy", Options(self._hosts, self._file, slurm=slurm), whole=False)
@@ -119,7 +119,7 @@ class Cluster:
 
     def run(self, name: str) -> Run:
         """Get a run on these hosts by its id. Raises UsageError for a name that no run can have."""
-        if not (run := asked_run("run", name)):
+        if not (run := check_run_id("run", name)):
             raise UsageError("no run is named", "Cluster.runs() lists them")
         return Run(self, run)
 
@@ -148,13 +148,13 @@ class Cluster:
 
     def _inventory(self) -> cluster.Cluster:
         """The hosts and their job. Raises UsageError as `_options` does."""
-        with consent.asking(self._door):
+        with consent.asking(self._gate):
             return known_cluster(self._options())
 
     def _recorded(self, work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
         """Do a piece of work and return its events. Raises what the work raises."""
         events: list[Event] = []
-        with consent.asking(self._door):
+        with consent.asking(self._gate):
             work(Recorder(events.append, show))
         return events
 
@@ -255,7 +255,7 @@ class Run:
 
         Raises DeployError with every host that failed.
         """
-        with consent.asking(self.cluster._door):
+        with consent.asking(self.cluster._gate):
             if slurm_run := self._on_slurm:
                 return slurm_runs.fetch(slurm_run, tuple(only), Recorder(lambda event: None))
             return fetch.fetch(replace(self._options, only=tuple(only)), Recorder(lambda event: None))
@@ -294,7 +294,7 @@ class Run:
 
         console = Recorder(hear, show, over)
         on_slurm = self._on_slurm
-        with consent.asking(self.cluster._door):
+        with consent.asking(self.cluster._gate):
             code = slurm_runs.attach(on_slurm, "", console) if on_slurm else attach.attach(self._options, console)
         if not self._outcome and code != DETACHED:
             raise DeployError(f"{self.id} ended with code {code} and left no outcome")

@@ -186,7 +186,7 @@ class Hosts(ThreadingGroup):  # type: ignore[misc]
 
     def __init__(self, hosts: str | Sequence[str] = "", file: str | Path = "", *, allow_folder: bool = False) -> None:
         text = hosts if isinstance(hosts, str) else ",".join(hosts)
-        with consent.asking(consent.Door(Console, allow_folder, "Hosts(..., allow_folder=True)")):
+        with consent.asking(consent.ConsentGate(Console, allow_folder, "Hosts(..., allow_folder=True)")):
             self._hosts = cluster.find_cluster(text, str(file)).hosts
         list.__init__(self, [HostConnection(host, self) for host in self._hosts])
         self._opened: Any = None

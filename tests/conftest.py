@@ -203,5 +203,5 @@ def nobody_has_typed(monkeypatch):
 @pytest.fixture
 def allowed():
     """Allow every folder what it asks for, in this process: for tests about something else."""
-    with consent.asking(consent.Door(Console, allow=True)):
+    with consent.asking(consent.ConsentGate(Console, allow=True)):
         yield

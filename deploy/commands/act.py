@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -55,7 +55,7 @@ def stop(options: Options, console: Console) -> int:
     from ..slurm import runs as slurm_runs
     from . import where
 
-    match where.to_stop(options, console, local_attach.going_on):
+    match where.to_stop(options, console, local_attach.live_runs):
         case Path() as run_dir:
             return local_attach.stop(run_dir, options.now, console)
         case Options() as asked:
@@ -125,7 +125,7 @@ def down(options: Options, console: Console) -> int:
             where.refuse_slurm(known, f"once it has ended, its copy here: rm -r {folders.display_path(known.run_dir)}")
         return hosts_delete.delete(options, console) if named else local_delete.delete(options.run, console)
     # Without --run, the command applies to this machine or to the typed hosts.
-    asked = where.beside(options, console) if options.run or named else None
+    asked = where.run_not_on_slurm(options, console) if options.run or named else None
     if isinstance(asked, Options):
         return hosts_attach.down(asked, console)
     return local_attach.stop_all(console, asked.name if asked else "")
@@ -152,7 +152,7 @@ def leave(options: Options, console: Console) -> int:
     from . import where
 
     members.refuse_unnamed(options, "leave")
-    return members.leave(where.filled(options, console), console)
+    return members.leave(where.with_recorded_hosts(options, console), console)
 
 
 @command(
@@ -174,4 +174,4 @@ def join(options: Options, console: Console) -> int:
     from . import where
 
     members.refuse_unnamed(options, "join")
-    return members.join(where.filled(options, console), console)
+    return members.join(where.with_recorded_hosts(options, console), console)

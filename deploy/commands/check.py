@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, REFUSED, USAGE
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from .command import command
 

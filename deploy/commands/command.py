@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core import program as command_line
-from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, of_system
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, from_os_error
 from ..job import consent
 from ..job import options as table
 from ..job.options import FLAG, Options
@@ -63,7 +63,7 @@ class Context(click.Context):
 class Command(click.Command):
     """A command of the tree: it parses its words, does its work, and returns its exit code.
 
-    While it works, a door is open that asks the user about what a folder asks for (job/consent.py).
+    While it works, a gate is open that asks the user about what a folder asks for (job/consent.py).
 
     The words after the options are the program to run, or the run and the hosts that the command applies to.
     """
@@ -105,7 +105,7 @@ class Command(click.Command):
         if "" in places:  # an unset shell variable, as for options below: `down a ""` would apply to all runs of a host
             raise UsageError(f"{self.name} '': one argument is empty", "give it a value, or leave it out")
         pairs = typos.options_of(places, self._bare, given)
-        command_line.PLACES.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
+        command_line.READ_AS_HOSTS.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
             raise click.NoSuchOption(pairs[""], ctx=ctx)
         return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left
@@ -161,7 +161,9 @@ class Command(click.Command):
         options = read_options({name: given.pop(name) for name in names & given.keys()})
         how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *typed[1:]])
         console = Console(options.json)
-        with consent.asking(consent.Door(lambda: Console(options.json and self.name != _ONE_OBJECT), allow, how)):
+        with consent.asking(
+            consent.ConsentGate(lambda: Console(options.json and self.name != _ONE_OBJECT), allow, how)
+        ):
             return code_of(console, lambda: self._do(options, console, given))
 
     def _do(self, options: Options, console: Console, given: Mapping[str, Any]) -> int:
@@ -232,7 +234,7 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
         console.error(fault)
         return fault.code
     except OSError as fault:
-        if (refused := of_system(fault)) is None:
+        if (refused := from_os_error(fault)) is None:
             raise
         console.error(refused)
         return refused.code
@@ -259,7 +261,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
 
 def _option(each: Field[Any], takes: str) -> click.Option:
     row, switch = table.row_of(each), each.default is False
-    several = each.default == () and row.single != takes
+    several = each.default == () and row.single_for != takes
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> str | tuple[str, ...]:
         if "" in texts:  # probably an unset shell variable: `stop --run ""` would mean any run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import DONE, UsageError
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options, flag_of, options_of, rules_of
 from .command import Command, command
 

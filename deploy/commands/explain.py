@@ -19,8 +19,8 @@ from ..causes.table import DOCS, READ, ROWS
 from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
-from ..core.near import near
 from ..core.printable import visible
+from ..core.suggest import near_match
 from ..core.text import amount, listed, several
 from ..explain import sources
 from ..explain.cause import Explanation, judge
@@ -221,8 +221,8 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
 
     if not (folder / "record.json").is_file():
         return None
-    outcome = attach.settle(folder)
-    if not outcome and attach.lives(folder):
+    outcome = attach.record_end(folder)
+    if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
     return OwnRun(folder.name, outcome, record.story_of(folder))
 
@@ -241,7 +241,7 @@ def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Bud
 
 def _script_of(folder: Path) -> str:
     """A run's script, with its arguments; empty if torchrun does not start it."""
-    known = record.own(folder)
+    known = record.own_fields(folder)
     words = [str(word) for word in known.get("arguments", ())]
     if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
         return shlex.join(as_given(words, known.get("bare") is True))
@@ -269,7 +269,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     try:
         folder = record.find(what)
     except UsageError:
-        cause = near(what, ROWS)
+        cause = near_match(what, ROWS)
         hint = f"did you mean `muster explain {cause}`?" if cause else _HINT
         raise UsageError(f"{what}: no such file, folder, run or cause", hint) from None
     return _in_folder(folder, what)

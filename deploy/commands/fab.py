@@ -11,7 +11,7 @@ from fabric.tasks import Task
 from invoke.exceptions import Exit
 
 from ..core.errors import UsageError
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..report.console import Console
 from .command import Command

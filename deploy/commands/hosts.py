@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.results import all_faults
-from ..job.again import command_of
 from ..job.load import known_cluster
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from .command import command
 

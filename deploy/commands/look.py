@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
-from ..job.again import command_of
 from ..job.load import value_of
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -55,10 +55,10 @@ def gpus(options: Options, console: Console) -> int:
     from ..local import gpus as local_gpus
     from . import where
 
-    asked = where.beside(options, console)
+    asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options) and where.names_hosts(asked):
         return hosts_status.gpus(asked, console)
-    return hosts_status.show_gpus({"this machine": local_gpus.look()}, console)
+    return hosts_status.show_gpus({"this machine": local_gpus.list_gpus()}, console)
 
 
 @command(
@@ -80,7 +80,7 @@ def logs(options: Options, console: Console) -> int:
     from . import where
 
     # If somebody followed a run to its end, its output is on this machine; for a run on Slurm, only the end of it is.
-    match where.here(options) or where.on_slurm(options) or where.run_of(options, console, copy=True):
+    match where.run_on_this_machine(options) or where.on_slurm(options) or where.run_of(options, console, copy=True):
         case Path():
             return local_within.logs_here(options, console)
         case Options() as asked:
@@ -102,10 +102,10 @@ def why(options: Options, console: Console) -> int:
     from ..local import attach as local_attach
     from . import where
 
-    asked = where.beside(options, console)
+    asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options):
         return hosts_why.why_on_hosts(asked, console)
-    local_attach.settle(asked)
+    local_attach.record_end(asked)
     return hosts_why.why_here(options, console)
 
 

@@ -18,8 +18,8 @@ from typing import TextIO
 import click
 
 from ..core import program as command_line
-from ..core.errors import STOPPED, UsageError, of_system
-from ..job.again import command_of
+from ..core.errors import STOPPED, UsageError, from_os_error
+from ..job.option_words import command_of
 from . import typos
 from .command import Command, Context
 
@@ -112,7 +112,7 @@ def run(typed: Sequence[str]) -> int:
         refused = fault
     finally:
         command_line.BEFORE.clear()  # these are about this command line only
-        command_line.PLACES.clear()
+        command_line.READ_AS_HOSTS.clear()
     from ..report.console import Console
 
     Console().error(refused)
@@ -137,7 +137,7 @@ def end_quietly_when_nobody_reads() -> None:
     atexit.register(_drop_unread)
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(value, OSError) and (refused := of_system(value, "standard output")):
+        if isinstance(value, OSError) and (refused := from_os_error(value, "standard output")):
             from ..report.console import Console
 
             Console().error(refused)

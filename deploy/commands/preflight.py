@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
-from ..core.near import near
+from ..core.suggest import near_match
 from ..hosts.start import preflight as preflight_launch
 from ..hosts.start.preflight import PreflightOptions
 from ..job.load import known_cluster, value_of
@@ -97,7 +97,7 @@ def _request(options: Options) -> PreflightRequest:
     style = options.style or MUSTER
     if style not in STYLES:
         words = f"{FLAG.style} {style}: not one of {', '.join(STYLES)}"
-        raise UsageError(words, f"{FLAG.style} {near(style, STYLES) or STYLES[0]}")
+        raise UsageError(words, f"{FLAG.style} {near_match(style, STYLES) or STYLES[0]}")
     port, backend = value_of(options, "port") or PreflightRequest.port, value_of(options, "collectives") or "auto"
     return PreflightRequest(style=style, endpoint=options.endpoint, port=port, backend=backend)  # type: ignore[arg-type]
 

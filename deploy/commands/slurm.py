@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..hosts.start import push as deploy_push
-from ..job.again import read_again, words_again
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -20,6 +19,7 @@ from ..job.load import (
     value_of,
     with_roles_of_file,
 )
+from ..job.option_words import read_again, words_again
 from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read, split_words
 from ..job.secrets import refuse_open_secrets
@@ -27,8 +27,8 @@ from ..job.together import refuse_pairs
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.files import resumable
-from ..run.files.resumable import Asked
-from ..send.folder.credentials import choice_of
+from ..run.files.resumable import WantedRun
+from ..send.folder.credentials import send_choice_of
 from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy
 from ..slurm import plan, recorded_run
@@ -52,13 +52,13 @@ def deploy(options: Options, console: Console) -> int:
     plain, command = read_command(asked)
     for note in command.notes:
         console.note(note)
-    if resumed and (other := resumable.other_than(resumed.run_dir, command.words, folder)):
+    if resumed and (other := resumable.describe_other_script(resumed.run_dir, command.words, folder)):
         console.warn(other)
     nodes: int = read_text("nodes", options.nodes or str(command.nodes or 1))
     command.refuse_nodes(nodes, f"{FLAG.nodes} {command.nodes}")
     cluster = Cluster((), Job(include=value_of(options, "include"), folder_limit=value_of(options, "folder_limit")))
     sent = folder_to_send(plain, cluster)
-    choice = choice_of(cluster)
+    choice = send_choice_of(cluster)
     code = FolderLook(sent, choice) if sent else None
     deploy_push.look_through(code, script_words(plain), console)
     sbatch = split_words(FLAG.sbatch, options.sbatch)
@@ -91,7 +91,7 @@ def continued(options: Options) -> tuple[Options, RecordedRun | None]:
     if not options.resume:
         return options, None
     script = read(once_a_node(options.each, options.script), Path(options.folder or "."))
-    run = recorded_run.to_resume(options.resume, Asked(script.words, options.folder, trainer_words(options)))
+    run = recorded_run.to_resume(options.resume, WantedRun(script.words, options.folder, trainer_words(options)))
     typed = {name: value for name, value in vars(options).items() if value}
     # If one of the options that say what to run (COMMAND) is given now, all of them from the last start are dropped.
     if typed.keys() & {*COMMAND}:

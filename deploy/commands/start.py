@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
-from ..job.again import command_of, over
 from ..job.load import folder_to_send, load_cluster
+from ..job.option_words import command_of, overridden_by
 from ..job.options import FLAG, Options, flag_of, options_of
 from ..job.together import refuse_pairs
 from .command import command
@@ -53,7 +53,7 @@ def deploy(options: Options, console: Console) -> int:
         return on_slurm.deploy(options, console)
     cluster = load_cluster(options)
     # First of all, because the hint of any later error may repeat the command line.
-    secrets.refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
+    secrets.refuse_open_secrets(options, secrets.values_to_hide(cluster.job.secrets, secrets.secrets_of(cluster)))
     return hosts_deploy.deploy(options, console)
 
 
@@ -126,20 +126,20 @@ def resume(options: Options, console: Console) -> int:
     Without RUN, it continues the newest. It takes the script and the
     options from the run's record in runs/.
     """
-    from ..run import onward
+    from ..run import resume_options
     from ..run.files import record
     from . import where
 
     run_dir = record.find(options.run or "latest")
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:
         return deploy.work(_taken(replace(again, slurm="".join(own.get("hosts", ())[:1])), "deploy"), console)
     if own.get("backend") == record.HOSTS:
-        known = where.filled(replace(options, run=run_dir.name), console, file_first=False)
+        known = where.with_recorded_hosts(replace(options, run=run_dir.name), console, file_first=False)
         again = replace(again, hosts=known.hosts, cluster=known.cluster)
-        return deploy.work(over(onward.options(own, len(load_cluster(again).hosts)), again), console)
-    return up.work(over(onward.options(own, 0), _taken(again, "up")), console)
+        return deploy.work(overridden_by(resume_options.options(own, len(load_cluster(again).hosts)), again), console)
+    return up.work(overridden_by(resume_options.options(own, 0), _taken(again, "up")), console)
 
 
 def _taken(options: Options, task: str) -> Options:

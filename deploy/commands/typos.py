@@ -12,7 +12,7 @@ from pathlib import Path
 from ..core import plain_file, toml_text
 from ..core.errors import UsageError
 from ..core.names import RunId
-from ..core.near import near
+from ..core.suggest import near_match
 from ..job import values
 from ..job.launchers import RUNNERS
 from ..job.options import FLAG
@@ -22,7 +22,7 @@ Words = Sequence[str]
 _STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
 _SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
-# Names that other programs use for what Muster's commands do, where `near` would not find the command.
+# Names that other programs use for what Muster's commands do, where `near_match` would not find the command.
 _COMMANDS_ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
@@ -172,7 +172,7 @@ def _near_option(name: str, options: Collection[str], alike: float) -> str:
     """The option that may be meant; empty if none. The dashes do not count as a similarity."""
     typed, bare = name.lstrip("-"), {each.lstrip("-"): each for each in options}
     begun = [each for each in bare if len(typed) > 2 and each.startswith(typed)]
-    return bare.get(near(typed, bare, alike), bare[begun[0]] if len(begun) == 1 else "")
+    return bare.get(near_match(typed, bare, alike), bare[begun[0]] if len(begun) == 1 else "")
 
 
 def _of_a_launcher(name: str, task: str, before: Words, value: str, after: Words) -> tuple[str, str] | None:
@@ -227,7 +227,7 @@ def _command(word: str, tasks: Collection[str], typed: Words) -> list[str]:
     if _SCRIPT.fullmatch(word):
         rest, meant = [word, *rest], "up"
     else:
-        meant = _COMMANDS_ELSEWHERE.get(word) or near(word, tasks)
+        meant = _COMMANDS_ELSEWHERE.get(word) or near_match(word, tasks)
     if meant == "up" and {each.partition("=")[0] for each in rest} & {FLAG.hosts, "-H", FLAG.slurm, FLAG.cluster}:
         meant = "deploy"
     return [meant, *rest] if meant else []

@@ -2,7 +2,7 @@
 
 Typed hosts come first, then a named run, then this folder's cluster.toml, then the newest run. Where a run is comes
 from this user's record of it (runs/ID/record.json). Hosts are taken only from a record with this user's seal
-(record.own).
+(record.own_fields).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Rec
     """
     if copy and ended_here(options, options.rank):
         return _folder(options)
-    if elsewhere := here(options) or on_slurm(options):
+    if elsewhere := run_on_this_machine(options) or on_slurm(options):
         _refuse_of_hosts(options, elsewhere)
-    return elsewhere or filled(options, console)
+    return elsewhere or with_recorded_hosts(options, console)
 
 
 def _refuse_of_hosts(options: Options, run: Path | RecordedRun) -> None:
@@ -46,7 +46,7 @@ def _refuse_of_hosts(options: Options, run: Path | RecordedRun) -> None:
         raise UsageError(f"{flag_of(strange)}: {what}", f"leave out {flag_of(strange)}")
 
 
-def beside(options: Options, console: Console, copy: bool = False) -> Path | Options:
+def run_not_on_slurm(options: Options, console: Console, copy: bool = False) -> Path | Options:
     """Like `run_of`, for a command that does not support Slurm. Raises UsageError for a run on Slurm."""
     run = run_of(options, console, copy)
     return refuse_slurm(run) if isinstance(run, RecordedRun) else run
@@ -62,16 +62,16 @@ def refuse_slurm(run: RecordedRun, hint: str = "") -> NoReturn:
 
 
 def to_stop(
-    options: Options, console: Console, going_on: Callable[[], Collection[str]]
+    options: Options, console: Console, live_runs: Callable[[], Collection[str]]
 ) -> Path | RecordedRun | Options:
-    """The run to stop: without --run, the only run whose end is not known. `going_on`: the running ones here.
+    """The run to stop: without --run, the only run whose end is not known. `live_runs`: the running ones here.
 
     Raises UsageError if there are several: a run may have ended without any command here seeing it, so Muster would
     have to guess.
     """
     if not (options.run or names_hosts(options)):
         elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
-        names = [*sorted(going_on()), *elsewhere]
+        names = [*sorted(live_runs()), *elsewhere]
         if len(names) > 1:
             words = f"which run? as far as this machine knows, {listed(names)} have not ended"
             raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")
@@ -84,7 +84,7 @@ def names_hosts(options: Options) -> bool:
     return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())
 
 
-def here(options: Options) -> Path | None:
+def run_on_this_machine(options: Options) -> Path | None:
     """The run on this machine that a command applies to: the named run, or else the latest of all.
 
     None if hosts are typed, if no run is named and there is a cluster.toml, or if the run is not on this machine.
@@ -104,7 +104,7 @@ def on_slurm(options: Options) -> RecordedRun | None:
     return recorded_run.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
-def filled(options: Options, console: Console, file_first: bool = True) -> Options:
+def with_recorded_hosts(options: Options, console: Console, file_first: bool = True) -> Options:
     """The options with the run's id in place of `latest` and, if no hosts are named, the hosts from the run's record.
 
     `file_first`: this folder's cluster.toml counts as naming the hosts. Without --run, the run is the newest that was
@@ -123,7 +123,7 @@ def filled(options: Options, console: Console, file_first: bool = True) -> Optio
         return options
     if not run_dir.is_dir():
         resumable.refuse_unknown(options.run, flag=FLAG.run)
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     if own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import Options
 from .command import command
 
@@ -39,9 +39,9 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
     from . import where
 
     if not words:
-        hosts = "" if where.here(options) else options.hosts or _HOSTS
+        hosts = "" if where.run_on_this_machine(options) else options.hosts or _HOSTS
         raise UsageError("the command is missing", command_of("exec", options, "nvidia-smi", hosts=hosts))
-    asked = where.beside(options, console)
+    asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options):
         return within.exec_on_hosts(asked, words, console)
     return local_within.exec_here(options, words, console)
@@ -62,7 +62,7 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     from ..local import within as local_within
     from . import where
 
-    asked = where.beside(options, console)
+    asked = where.run_not_on_slurm(options, console)
     return within.shell(asked, words) if isinstance(asked, Options) else local_within.shell_here(options, words)
 
 
@@ -83,7 +83,7 @@ def port(options: Options, console: Console, number: str) -> int:
     from ..run.files import record
     from . import where
 
-    asked = where.beside(options, console)
+    asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options):
         return hosts_port.port(asked, number, console)
     _, remote = hosts_port.numbers(number)
@@ -111,7 +111,7 @@ def tensorboard(options: Options, console: Console) -> int:
     from . import where
 
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
-    asked = where.beside(options, console, copy=True)
+    asked = where.run_not_on_slurm(options, console, copy=True)
     if isinstance(asked, Options):
         return hosts_port.tensorboard(asked, console)
     return hosts_port.tensorboard_here(str(asked), options.port)

@@ -64,7 +64,7 @@ class EngineLost(DeployError):
     """The Docker engine stopped answering during a run."""
 
 
-def of_system(fault: OSError, place: str = "this machine") -> DeployError | None:
+def from_os_error(fault: OSError, place: str = "this machine") -> DeployError | None:
     """An OSError that any program would get on this machine, as an error for the user; None for what may be a bug.
 
     `place`: where it happened, for a fault without a file name.

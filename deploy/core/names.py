@@ -80,7 +80,7 @@ def file_name(text: object, what: str = "a file's name") -> FileName:
     return FileName(text)
 
 
-def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
+def check_typed(option: str, text: str, check: Callable[[object, str], T]) -> T:
     """Check a name that the user typed, with the function `check`. Raises UsageError."""
     try:
         return check(text, option)
@@ -88,9 +88,9 @@ def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
         raise UsageError(fault.message, "to list the names: muster runs --hosts ..., or muster runs") from fault
 
 
-def asked_run(option: str, text: str) -> str:
+def check_run_id(option: str, text: str) -> str:
     """Check a run's id that the user typed; empty text stays empty. Raises UsageError."""
-    return asked(option, text, run_id) if text else ""
+    return check_typed(option, text, run_id) if text else ""
 
 
 def _name(text: object, what: str, longest: int) -> str:

@@ -16,19 +16,19 @@ COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray",
 BEFORE = list[str]()
 
 # Bare words on this command line that were read as hosts, although the user may have meant a run.
-PLACES = set[str]()
+READ_AS_HOSTS = set[str]()
 
 # By host name, what the user types to reach each connected host: user, address and port; empty for a node of this
 # machine. It is per context because two threads may use two clusters with hosts of the same name.
 _TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default=MappingProxyType({}))
 
 
-def keep_typed(by_name: Mapping[str, str]) -> None:
+def remember_typed(by_name: Mapping[str, str]) -> None:
     """Keep what the user types for these hosts, for hints of this thread and of threads that inherit its context."""
     _TYPED.set({**_TYPED.get(), **by_name})
 
 
-def typed(hosts: str) -> str:
+def as_typed(hosts: str) -> str:
     """Host names, separated by commas, as the user types them for --hosts; nodes of this machine are left out."""
     known = _TYPED.get()
     return ",".join(filter(None, (known.get(host, host) for host in hosts.split(","))))
@@ -39,7 +39,7 @@ def host_fields(*hosts: str) -> dict[str, str]:
 
     `at` is empty if no host is left to name.
     """
-    names, first = typed(",".join(hosts)), typed("".join(hosts[:1]))
+    names, first = as_typed(",".join(hosts)), as_typed("".join(hosts[:1]))
     # With a port, ssh takes a URL.
     url = "ssh://" * bool(re.search(r"(^[^:]*|\]):\d+$", first))
     return {"ssh": url + first, "at": f" --hosts {names}" * bool(names)}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from ..core.errors import of_system
+from ..core.errors import from_os_error
 from ..core.text import amount, in_seconds
 from . import framing, mux
 from .connection import Master
@@ -135,7 +135,7 @@ def begin(master: Master, where: FaultPlace, line: str) -> mux.Channel:
         words = f"it did not start a command within {in_seconds(framing.BEGIN_S)}"
         raise fault("slow", where, words) from late
     except (OSError, EOFError) as gone:
-        if isinstance(gone, OSError) and (ours := of_system(gone)):
+        if isinstance(gone, OSError) and (ours := from_os_error(gone)):
             raise ours from gone
         raise fault("lost", where, f" ({master.why_gone()})") from gone
 

@@ -10,7 +10,7 @@ import shlex
 from typing import Literal, NamedTuple
 
 from ..core.errors import DeployError
-from ..core.program import PLACES
+from ..core.program import READ_AS_HOSTS
 
 # The environment variable for the path of an SSH settings file to use instead of the usual ones.
 VARIABLE = "MUSTER_SSH_CONFIG"
@@ -236,7 +236,7 @@ def fault(kind: Kind, where: FaultPlace, detail: str = "", **more: str) -> SshFa
     }
     on_the_way = "its jump host: " if where.jump else ""
     head = f"{where.host}: {on_the_way}"
-    if kind == "resolve" and where.target in PLACES:
+    if kind == "resolve" and where.target in READ_AS_HOSTS:
         hint += "; if a run is meant: `muster runs` lists the runs of this folder"
     # A caller that knows what was running when the connection was lost needs the message without that detail.
     brief = message.format(**{**fields, "detail": ""}) if kind == "lost" else ""

@@ -17,7 +17,7 @@ from .faults import FaultPlace, Kind, SshFault, fault
 # Receives each line of a command's output as it comes.
 Tell = Callable[[str], None]
 # If the home of a rented machine is not writable, its persistent disk is at /workspace; it is used only if this user
-# owns it. On a host without a Docker engine, the one that Muster brings (engine/bringing.py) is last in the PATH.
+# owns it. On a host without a Docker engine, the one that Muster brings (engine/install_bare.py) is last in the PATH.
 _HOME_AND_PATH = (
     '[ -w "$HOME" ] || { [ -O /workspace ] && [ -w /workspace ] && HOME=/workspace; }; PATH=$PATH:$HOME/.muster/bin'
 )

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..core import fields
 from ..core.errors import DeployError
-from ..core.program import keep_typed
+from ..core.program import remember_typed
 from ..core.results import Results
 from ..core.scripts import Scripts
 from ..core.text import last_line
@@ -305,7 +305,7 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
     Raises UsageError for invalid SSH settings, and for one machine under two names.
     """
     by_name = {host.name: host for host in hosts}
-    keep_typed({name: host.destination for name, host in by_name.items()})
+    remember_typed({name: host.destination for name, host in by_name.items()})
     with opener_to(by_name.values()) as (opener, routes):
         inventory.refuse_twins(by_name.values(), {name: route.endpoint for name, route in routes.items()})
 

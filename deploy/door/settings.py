@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import UsageError
-from ..core.near import near
+from ..core.suggest import near_match
 from ..job import values as values
 from ..job.inventory import Host
 from . import framing
@@ -257,7 +257,7 @@ def closest_host(host: str) -> str:
             words = line.replace("=", " ", 1).split()
             if words and words[0].lower() == "host":
                 names |= {word for word in words[1:] if not set('*?!"') & set(word) and word != host}
-    return near(host, names)
+    return near_match(host, names)
 
 
 def run_limited(line: Sequence[str]) -> tuple[int | None, str, str]:

@@ -23,7 +23,7 @@ from ..core import fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import Reader, array, flag, optional, record, table, text, whole
 from ..core.text import amount
-from .inside import Ended, Inside
+from .container_command import ContainerCommand, Ended
 from .wire import CALL_S, ERR, LOST, MOST_ANSWER, OUT, UPGRADE, Answer, Connection, Excess, Stream, Wire, read_lines
 
 T = TypeVar("T")
@@ -244,7 +244,7 @@ class Engine:
         return answer.status != _USED
 
     @contextmanager
-    def run_inside(self, name: str, words: Sequence[str], reads: bool = True) -> Iterator[Inside]:
+    def run_inside(self, name: str, words: Sequence[str], reads: bool = True) -> Iterator[ContainerCommand]:
         """Run a command in a running container. `reads`: it gets an input; otherwise its input is empty."""
         asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
         path = f"/containers/{quote(name, safe='')}/exec"
@@ -254,7 +254,9 @@ class Engine:
         )
         with begun as (wire, stream):
             explain = partial(self._reach.explain, connection=wire.connection)
-            yield Inside(stream, self._explained(wire, stream.frames()), lambda: self._ended_with(made), explain)
+            yield ContainerCommand(
+                stream, self._explained(wire, stream.frames()), lambda: self._ended_with(made), explain
+            )
 
     def ask_inside(self, name: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Ended:
         """Run a command in a container until it ends, within limits. `data`: its input."""

@@ -23,7 +23,7 @@ from .signs.general import kind_by
 from .signs.kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
 from .signs.table import SIGNALS, SIGNS
 from .victims import is_victim, mute_ranks, odd_ones, same_rank
-from .words import BADLY, WRONG, compiled
+from .words import BAD_END, WRONG, compile_limited
 
 # The message of a wrapper is at most this many lines before or after the message that it wraps.
 _NEAR = 120
@@ -35,9 +35,9 @@ _NO_ERROR = "its own error is not in this output"
 # The number of lines at the end of an output that may say why it ended.
 _LATE = 3
 # A warning after which the process has no GPU: the cause if nothing else is known.
-_NO_CUDA = compiled(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
+_NO_CUDA = compile_limited(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message with the number of the rank that it is about, or that wrote it.
-_NAMED_RANK = compiled(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
+_NAMED_RANK = compile_limited(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
 
 
 class Moment(Protocol):
@@ -317,7 +317,7 @@ def _without_signs(readings: Sequence[Reading]) -> Explanation:
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
         what = _UNKNOWN_ERRORS
-        if all(BADLY.search(line.text) for line in errors):
+        if all(BAD_END.search(line.text) for line in errors):
             what = f"a process failed; {_NO_ERROR}"
         return Explanation("", what, evidence=tuple(errors[:2]), next="muster logs --hosts ...")
     if nan := next((reading.nan for reading in readings if reading.nan), None):

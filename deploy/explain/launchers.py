@@ -12,33 +12,35 @@ from ..core.errors import SIGNALLED
 from ..core.facts import SIGNALS
 from .lines import time_of
 from .reading import Line, Root
-from .words import compiled
+from .words import compile_limited
 
 _NODE = r"(?P<host>[\w.-]{1,80})"
 _END_LINES = (
-    compiled(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
-    compiled(r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"),
-    compiled(r"-- Process (?P<process>\d+) terminated with the following error"),
-    compiled(rf"process rank (?P<rank>\d+) with PID \S+ on node {_NODE} exited on signal (?P<number>\d+)"),
-    compiled(r"Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?$"),
-    compiled(
+    compile_limited(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
+    compile_limited(
+        r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"
+    ),
+    compile_limited(r"-- Process (?P<process>\d+) terminated with the following error"),
+    compile_limited(rf"process rank (?P<rank>\d+) with PID \S+ on node {_NODE} exited on signal (?P<number>\d+)"),
+    compile_limited(r"Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?$"),
+    compile_limited(
         rf"srun: error: {_NODE}: tasks? (?P<task>\d+)[\d,-]*: "
         r"(?:Exited with exit code (?P<code>\d+)|(?P<word>Killed|Out Of Memory|Segmentation fault|Aborted|Bus error))"
     ),
-    compiled(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
-    compiled(rf"srun: error: Node failure on {_NODE}"),
-    compiled(r"--local[-_]rank=(?P<local>\d+).{0,3000}\bexits with return code = (?P<code>-?\d+)"),
-    compiled(r"collective timeout from +rank (?P<rank>\d+)"),
-    compiled(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
-    compiled(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
+    compile_limited(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
+    compile_limited(rf"srun: error: Node failure on {_NODE}"),
+    compile_limited(r"--local[-_]rank=(?P<local>\d+).{0,3000}\bexits with return code = (?P<code>-?\d+)"),
+    compile_limited(r"collective timeout from +rank (?P<rank>\d+)"),
+    compile_limited(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
+    compile_limited(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
 )
 # The numbers of signals, by their names and by srun's words.
 _NUMBERS = {name: number for number, name in SIGNALS.items()}
 _NUMBERS |= {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGINT, SIGNALLED + signal.SIGTERM)
-_HEADING = compiled(r"Root Cause \(first observed failure\)|Root Cause:")
-_OTHERS = compiled(r"^\W*Failures:$")
-_FIELD = compiled(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
+_HEADING = compile_limited(r"Root Cause \(first observed failure\)|Root Cause:")
+_OTHERS = compile_limited(r"^\W*Failures:$")
+_FIELD = compile_limited(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
 _FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields per entry; lines per report, and of all reports together
 
 

@@ -1,13 +1,13 @@
 """Missing shared libraries: their names in errors, and the packages that have them; also for some modules. Pure."""
 
-from .words import compiled
+from .words import compile_limited
 
 # Libraries of torch and CUDA: no system package has them; if one is missing, torch or CUDA has the wrong version.
 _OF_TORCH = r"(?:torch|c10|caffe2|gloo|cuda|cudnn|cublas|cusparse|cusolver|cufft|curand|cupti|nccl|nv|mkl_|iomp)"
 # A library with a path is part of a Python package, not of the system.
 PATTERN = rf"(?<![\w./-])(lib(?!{_OF_TORCH})[\w.+-]{{1,80}}?\.so(?:\.\d{{1,4}}){{0,4}}): cannot open shared object file"
-_MISSING = compiled(PATTERN)
-_NAME = compiled(r"(?P<name>lib.+)\.so(?:\.(?P<number>[\d.]+))?")
+_MISSING = compile_limited(PATTERN)
+_NAME = compile_limited(r"(?P<name>lib.+)\.so(?:\.(?P<number>[\d.]+))?")
 # Libraries whose package is named after them and their number; below, those with other packages. Only half of all
 # libraries in Debian 12's index follow that rule, so for any other library only the index knows the package.
 _BY_NAME = (

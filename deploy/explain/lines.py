@@ -11,54 +11,56 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from .words import LONGEST, compiled
+from .words import LONGEST, compile_limited
 
 _LAYERS = 6
 # Longer lines are not cached: they would take a hundred MB.
 REMEMBERED = 300
-_COLOURS = compiled(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m")
+_COLOURS = compile_limited(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m"
+)
 _DATE = r"(?:(?P<year>\d{4})[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
 # Seconds of a year as time_of counts them: with 31 days in each month.
 YEAR = 12 * 31 * 24 * 3600
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIMES = (
-    compiled(rf"{_DATE}[T_ ]{_CLOCK}"),
-    compiled(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
-    compiled(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
+    compile_limited(rf"{_DATE}[T_ ]{_CLOCK}"),
+    compile_limited(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
+    compile_limited(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
 )
 # who: a node or a container. rank: a rank; local: a local rank; task: a task of srun. The whole match is removed.
 _PREFIXES = (
-    compiled(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
-    compiled(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
-    compiled(r"\[pod/(?P<who>[\w.-]+)/[\w.-]+\] "),
-    compiled(r"(?P<who>[A-Za-z0-9][\w.-]{0,62})\s*\| ?"),
-    compiled(r"\(\w* ?pid=\d+(?:, ip=(?P<who>[\d.]+))?\) ?"),
-    compiled(r"\[(?:rank|Rank )(?P<rank>\d+)\]: ?"),
-    compiled(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
-    compiled(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
-    compiled(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
-    compiled(r"\[(?P<rank>\d+)\]<std\w+>: ?"),
-    compiled(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
-    compiled(r" {0,4}(?P<task>\d{1,5}) ?: "),
-    compiled(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
-    compiled(r"(?P<who>(?=[\w.-]*\d)(?!E[A-Z]?\d{4}:)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
-    compiled(
+    compile_limited(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
+    compile_limited(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
+    compile_limited(r"\[pod/(?P<who>[\w.-]+)/[\w.-]+\] "),
+    compile_limited(r"(?P<who>[A-Za-z0-9][\w.-]{0,62})\s*\| ?"),
+    compile_limited(r"\(\w* ?pid=\d+(?:, ip=(?P<who>[\d.]+))?\) ?"),
+    compile_limited(r"\[(?:rank|Rank )(?P<rank>\d+)\]: ?"),
+    compile_limited(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
+    compile_limited(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
+    compile_limited(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
+    compile_limited(r"\[(?P<rank>\d+)\]<std\w+>: ?"),
+    compile_limited(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
+    compile_limited(r" {0,4}(?P<task>\d{1,5}) ?: "),
+    compile_limited(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
+    compile_limited(r"(?P<who>(?=[\w.-]*\d)(?!E[A-Z]?\d{4}:)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
+    compile_limited(
         r"(?P<who>[a-z0-9][a-z0-9.-]*-(?:\d{1,3}|[a-z0-9]{5})) [a-z][a-z0-9-]* "
         r"(?=[A-Z\[(]|  |/|[a-z_.]{1,80}\.[A-Z]\w*: )"
     ),
-    compiled(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
-    compiled(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
-    compiled(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? |\[INFO\] "),
-    compiled(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
-    compiled(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
+    compile_limited(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
+    compile_limited(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
+    compile_limited(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? |\[INFO\] "),
+    compile_limited(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
+    compile_limited(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
 )
 
 
 # The first line of a traceback or of one of its frames, after a prefix that no row above knows.
-_IN_TRACEBACK = compiled(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
-_NO_PREFIX = compiled(r"Error|Exception|\w\.\w+\.\w")
-_RANK_IN = compiled(r"(?i)rank[ _:=-]?(\d{1,6})\b")
+_IN_TRACEBACK = compile_limited(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
+_NO_PREFIX = compile_limited(r"Error|Exception|\w\.\w+\.\w")
+_RANK_IN = compile_limited(r"(?i)rank[ _:=-]?(\d{1,6})\b")
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class LogLine:
     rank: str = ""
 
 
-def undress(line: str) -> LogLine:
+def split_line(line: str) -> LogLine:
     """Split a line into text and prefixes, and remove its colours; only LONGEST characters of it are read."""
     return (_undressed if len(line) <= REMEMBERED else _undressed.__wrapped__)(line)
 
@@ -97,10 +99,10 @@ def prefix_of(text: str) -> re.Pattern[str] | None:
     words = match[1].rstrip() if match else ""
     if not words or _NO_PREFIX.search(words):
         return None
-    return compiled(re.sub(r"\d+", r"\\d+", re.escape(words)) + " ?")
+    return compile_limited(re.sub(r"\d+", r"\\d+", re.escape(words)) + " ?")
 
 
-def without(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
+def without_prefix(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
     """The line without a prefix: the first of these that it has is removed."""
     for prefix in prefixes:
         match = prefix.match(part.text)

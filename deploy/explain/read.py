@@ -14,7 +14,7 @@ from functools import lru_cache
 from ..core.budget import Budget
 from .blame import sign_by_words
 from .launchers import Report, ended
-from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
+from .lines import REMEMBERED, LogLine, prefix_of, split_line, time_of, without_prefix
 from .reading import Hit, Line, Reading
 from .refine import refined
 from .signs.kinds import Sign, Weight
@@ -23,25 +23,25 @@ from .signs.table import LAST_ERROR, NO_FAMILY, NOT_REACHED, REASON, RENDEZVOUS_
 from .victims import wait_of
 from .words import (
     ANY_CLASS,
-    BADLY,
-    BY_THE_WAY,
-    ELSEWHERE,
+    BAD_END,
     ERROR,
     EXCEPTION,
     FRAME,
+    GOOD_END,
     IN_A_THREAD,
     INNER,
     LONGEST,
     LOUD,
-    NOT,
+    MAIN_EXCEPTION,
+    NEGATION,
     QUIET,
-    TO_THE_POINT,
+    REFERS_ELSEWHERE,
+    SIDE_ISSUE,
     TRACEBACK,
-    WELL,
     WORD,
     WORDS,
     WRAPPERS,
-    compiled,
+    compile_limited,
     facts,
 )
 
@@ -57,8 +57,8 @@ _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
 _LAST_LINES = 100
 _LOSS = re.compile(rb"(?i)\bloss['\"]?[ \t]{0,3}[:=]?[ \t]{0,3}[-+]?(nan\b|inf\b|\d)")
-_RANK_NUMBER = compiled(r"rank (\d{1,6})")
-_WORLD = compiled(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
+_RANK_NUMBER = compile_limited(r"rank (\d{1,6})")
+_WORLD = compile_limited(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
 
 
 def read(
@@ -204,11 +204,11 @@ class _Reader:
 
     def _plain(self, raw: bytes) -> LogLine:
         """A line without colours and prefixes, including a prefix that an earlier traceback in this stream showed."""
-        part = undress(raw[:LONGEST].decode(errors="replace"))
+        part = split_line(raw[:LONGEST].decode(errors="replace"))
         prefix = prefix_of(part.text) if len(self._prefixes) < _MOST_PREFIXES else None
         if prefix is not None:
             self._prefixes.setdefault(prefix.pattern, prefix)
-        return without(part, self._prefixes.values()) if self._prefixes else part
+        return without_prefix(part, self._prefixes.values()) if self._prefixes else part
 
     def _waits(self, raw: bytes) -> bool:
         """Whether the line says in which collective a rank waits: such lines are read for every rank."""
@@ -220,17 +220,17 @@ class _Reader:
         if self._reported(part, line):
             return
         self._count(part)
-        if WELL.search(part.text) and not BADLY.search(part.text) and not NOT.search(part.text):
+        if GOOD_END.search(part.text) and not BAD_END.search(part.text) and not NEGATION.search(part.text):
             seen.well = number
-        elif BADLY.search(part.text):
+        elif BAD_END.search(part.text):
             seen.badly = number
         sign = (sign_of if len(part.whole) <= REMEMBERED else sign_of.__wrapped__)(part.whole)
         exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
         error = f"{exception[1]}: {self._words_of(exception, lines, index)}".strip() if exception else ""
         error = error[:_LONGEST_ERROR]
-        if BY_THE_WAY.search(part.text):
+        if SIDE_ISSUE.search(part.text):
             self._note(self._aside, part.rank, number)
-        elif TO_THE_POINT.search(part.text):
+        elif MAIN_EXCEPTION.search(part.text):
             self._aside.pop(part.rank, None)
         if IN_A_THREAD.match(part.text):
             self._note(self._threads, part.rank, number)
@@ -247,7 +247,7 @@ class _Reader:
         seen.traced = seen.traced or bool(FRAME.search(part.whole))
         if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):
             return
-        if sign is None and ELSEWHERE.search(error):
+        if sign is None and REFERS_ELSEWHERE.search(error):
             return
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
@@ -351,7 +351,7 @@ class _Reader:
             if time is None:
                 time = time_of(text)
             if not frame and 'File "' in text:
-                part = undress(text)
+                part = split_line(text)
                 file = FRAME.search(part.text)
                 frame = file[1] if file and part.rank in ("", rank) else ""
             if time is not None and frame:
@@ -387,7 +387,7 @@ class _Reader:
             if b":" not in lines[index] and seen.last is not None and seen.last.number > start + index:
                 continue  # a line without a colon has no time, and the last line is noted already
             state = lines[index].rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
-            part = undress(state[-LONGEST:].decode(errors="replace"))
+            part = split_line(state[-LONGEST:].decode(errors="replace"))
             if not part.whole.strip():
                 continue
             if seen.last is None or seen.last.number < start + index + 1:
@@ -405,5 +405,5 @@ class _Reader:
             self.reading.nan = None
             if len(shown) > 1 and all(value[:1] in b"nNiI" for _, value in shown[-2:]):
                 index = shown[-1][0]
-                part = undress(lines[index][:LONGEST].decode(errors="replace"))
+                part = split_line(lines[index][:LONGEST].decode(errors="replace"))
                 self.reading.nan = self._line(part, start + index + 1)

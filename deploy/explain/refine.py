@@ -6,28 +6,28 @@ from dataclasses import replace
 
 from . import libraries
 from .signs.kinds import ALONE, PREFLIGHT, Sign, several, sign
-from .words import compiled
+from .words import compile_limited
 
 # Errors about pickled data, which may come from a file or from another process.
-_PICKLED = compiled(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
-_CHECKPOINT_FRAMES = compiled(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
+_PICKLED = compile_limited(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
+_CHECKPOINT_FRAMES = compile_limited(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
 _UNPICKLED = several(
     _PICKLED.pattern, "pickled data cannot be read: from a file, or from another process", ALONE,
     "checkpoint-broken", "worker-failed",
 )  # fmt: skip
 # A semaphore is a file in /dev/shm.
-_SEMAPHORE = compiled(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
+_SEMAPHORE = compile_limited(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
 _NO_ROOM = sign("shm-small", r"No space left on device", "/dev/shm is too small", "df -h /dev/shm")
-_COPY = compiled(r"/copy\.py$")
+_COPY = compile_limited(r"/copy\.py$")
 # Words of a program or system, and the command that asks it for more.
 _TOOLS = (
-    (compiled("MPS backend"), "ps aux -m | head"),
+    (compile_limited("MPS backend"), "ps aux -m | head"),
     (
-        compiled(r"CDI (?:host )?device|nvidia\.com/gpu="),
+        compile_limited(r"CDI (?:host )?device|nvidia\.com/gpu="),
         "podman --version; sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
     ),
     (
-        compiled(
+        compile_limited(
             r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
             r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
         ),
@@ -37,14 +37,14 @@ _TOOLS = (
 # The same for engines, for the causes whose next command would otherwise ask Docker.
 _DOCKER_CAUSES = {"container-missing", "docker-refused"}
 _ENGINES = (
-    (compiled(r"^FATAL: {3}|apptainer|singularity"), "apptainer --debug exec IMAGE true"),
-    (compiled(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
-    (compiled(r"OCI runtime error: |podman"), "podman info"),
+    (compile_limited(r"^FATAL: {3}|apptainer|singularity"), "apptainer --debug exec IMAGE true"),
+    (compile_limited(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
+    (compile_limited(r"OCI runtime error: |podman"), "podman info"),
 )
-SAYS_WANDB = compiled(r"wandb\.errors|api\.wandb\.ai|\bwandb: |wandb/sdk|wandb\.sdk")
+SAYS_WANDB = compile_limited(r"wandb\.errors|api\.wandb\.ai|\bwandb: |wandb/sdk|wandb\.sdk")
 # For Weights & Biases, by cause: the command that asks it, in place of one that asks the model hub.
 OF_WANDB = {"access-denied": "wandb login --verify", "download": "curl -sSI https://api.wandb.ai"}
-_AT_A_BARRIER = compiled(
+_AT_A_BARRIER = compile_limited(
     r"store based barrier on rank.{0,160}world_size=(\d{1,9}), (?:worker_count|num_workers_joined)=(\d{1,9})"
 )
 _ENOUGH = several(

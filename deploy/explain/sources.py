@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from ..core.budget import Budget
 from .read import CHUNK
-from .words import compiled
+from .words import compile_limited
 
 # How many bytes a small file counts as, at least: it takes that on a disk, and opening it takes time.
 _BLOCK = 4096
@@ -26,14 +26,16 @@ MOST_FILES, _MOST_LOOKED_AT, _DEEPEST = 2000, 20_000, 8
 _RUN_FILES, _CONSOLES = ("record.json", "outcome.json"), "logs/*.log"
 # bzip2, xz, zstd, zip (also a checkpoint of torch) and UTF-16, as PowerShell's `>` writes it.
 _UNREADABLE = re.compile(rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04|\xff\xfe|\xfe\xff")
-_LOG = compiled(
+_LOG = compile_limited(
     r"\.(?:log|txt|out|err|stdout|stderr|output)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr|slurm-\d+)\b|[._-]o\d+$"
 )
-_TEXT_OF_OTHERS = compiled(r"^(?:requirements|README|LICENSE|constraints|vocab|merges)\b.*\.txt$", re.IGNORECASE)
-_RANK = compiled(r"(?:^|[._/-])(?P<kind>local_?rank|rank|worker|task|node|proc)[._-]?(?P<number>\d{1,6})(?=[._/-]|$)")
+_TEXT_OF_OTHERS = compile_limited(r"^(?:requirements|README|LICENSE|constraints|vocab|merges)\b.*\.txt$", re.IGNORECASE)
+_RANK = compile_limited(
+    r"(?:^|[._/-])(?P<kind>local_?rank|rank|worker|task|node|proc)[._-]?(?P<number>\d{1,6})(?=[._/-]|$)"
+)
 # torchrun's --log-dir: RUN/attempt_0/1/stderr.log, by local rank; a launcher's stderr_3.txt or job.3.err, by rank.
-_ELASTIC = compiled(r"(?:^|/)(?P<number>\d{1,6})/(?:stdout|stderr|error)\.\w+$")
-_STREAM = compiled(
+_ELASTIC = compile_limited(r"(?:^|/)(?P<number>\d{1,6})/(?:stdout|stderr|error)\.\w+$")
+_STREAM = compile_limited(
     r"(?:^|/)(?:stdout|stderr|out|err|log)[._-]?(?P<number>\d{1,6})\.\w+$|\.(?P<other>\d{1,6})\.(?:err|out|log)$"
 )
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from .reading import Line, Reading
 from .signs.kinds import PREFLIGHT
 from .signs.table import NO_FAMILY, NOT_REACHED, STORE, UNKNOWN_NAME
-from .words import compiled
+from .words import compile_limited
 
-_LITERAL = compiled(r"[\d.]+|.*:.*")
-_NAME = compiled(r"[A-Za-z0-9][\w.:-]{0,252}")
+_LITERAL = compile_limited(r"[\d.]+|.*:.*")
+_NAME = compile_limited(r"[A-Za-z0-9][\w.:-]{0,252}")
 
-_FILE = compiled(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
+_FILE = compile_limited(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
 
 # The operating system chooses ports from here on; a lower port was chosen by a person, so it is the rendezvous port.
 _EPHEMERAL = 32768
 # Ray does not use torch's rendezvous: its only store is at a port that Ray chose.
-_RAY_PREFIX = compiled(r"\(\w* ?pid=\d")
+_RAY_PREFIX = compile_limited(r"\(\w* ?pid=\d")
 
 Explained = tuple[str, str, tuple[str, ...], tuple[Line, ...], str]
 

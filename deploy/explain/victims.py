@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..core.text import ranks_in_words
 from .reading import Line, Reading, Root, Wait
 from .signs.kinds import Weight
-from .words import compiled
+from .words import compile_limited
 
 # Exit codes of a rank that lost a peer: it raises an exception, or NCCL's watchdog aborts it.
 _ENDS = (None, 1, -signal.SIGABRT)
@@ -48,11 +48,11 @@ def same_rank(name: str, other: str) -> bool:
 
 _NEAR = 3
 _SAME_SIZE = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE")
-_WAITS = compiled(
+_WAITS = compile_limited(
     r"\[(?:PG (?P<group>[^\]]{0,80}?) )?Rank (?P<rank>\d+)\].{0,80}?[Ww]atchdog caught collective operation "
     r"timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, NumelIn=(?P<size>\d+))?"
 )
-_PRINT = compiled(
+_PRINT = compile_limited(
     r"\[Rank (?P<rank>\d+)\].{0,60}CollectiveFingerPrint\(SequenceNumber=(?P<number>\d+), ?OpType=(?P<kind>\w+)"
 )
 

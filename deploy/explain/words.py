@@ -1,7 +1,7 @@
 """Patterns for lines that report an error, a good end, a bad end, or a side issue; none can be slow. Pure.
 
 A pattern with two unlimited repeats (`max\\w*time\\w*exceeded`) takes seconds for one long line that almost matches,
-and others choose the lines. So every pattern in this package is made by `compiled`, which limits all repeats.
+and others choose the lines. So every pattern in this package is made by `compile_limited`, which limits all repeats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST, _MOST_WORDS, _ANY = 100, 400, (".", ")")
 _PART = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\])([*+])?", re.DOTALL)
 
 
-def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def compile_limited(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Compile a pattern with a limit for every `*` and `+`: `\\w*` becomes `\\w{0,100}`, and so on."""
     return re.compile(_PART.sub(_ended, pattern), flags)
 
@@ -36,12 +36,12 @@ WORDS = (
     b"FingerPrint|*** SIG|mismatch|NotFound|unable to|fault by GPU| fatal |not found|o matching man|Ready|marked dead"
 ).split(b"|")
 WORD = re.compile(b"|".join(map(re.escape, WORDS)))
-WELL = compiled(
+GOOD_END = compile_limited(
     r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
     r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
     r"`Trainer\.fit` stopped: `max_\w+=|^done[.!]?$|all done\b|return code:? 0\b"
 )
-BADLY = compiled(
+BAD_END = compile_limited(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
     r"ChildFailedError|FAILED\b|core dumped"
 )
@@ -51,25 +51,27 @@ _WRONG = (
     r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b|"
     r"\bException (?:while|during)\b|: E \w+/|\bE\d{3,4} \d\d:"
 )
-WRONG = compiled(_WRONG)
-ERROR = compiled(f"{_WRONG}|{_UNABLE}")
-NOT = compiled(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
-EXCEPTION = compiled(
+WRONG = compile_limited(_WRONG)
+ERROR = compile_limited(f"{_WRONG}|{_UNABLE}")
+NEGATION = compile_limited(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
+EXCEPTION = compile_limited(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
     r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
 )
 # The last line of a Python traceback: an exception's class, of any name, and its words: `trio.Cancelled: Cancelled`.
-ANY_CLASS = compiled(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
-FRAME = compiled(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
-TRACEBACK = compiled(r"^\s*Traceback \(most recent call last\):")
+ANY_CLASS = compile_limited(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
+FRAME = compile_limited(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
+TRACEBACK = compile_limited(r"^\s*Traceback \(most recent call last\):")
 # A quoted traceback, from a data loader's worker or another rank: the exception before it only passes it on.
-INNER = compiled(r"\bOriginal Traceback \(most recent call last\):|Traceback \(most recent call last\): \(RANK \d+\)")
+INNER = compile_limited(
+    r"\bOriginal Traceback \(most recent call last\):|Traceback \(most recent call last\): \(RANK \d+\)"
+)
 # The exception that follows is a side issue: from a destructor, or from the code that reports errors.
-BY_THE_WAY = compiled(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
-IN_A_THREAD = compiled(r"^Exception in thread \S")
-TO_THE_POINT = compiled(r"\bOriginal exception was:")
+SIDE_ISSUE = compile_limited(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
+IN_A_THREAD = compile_limited(r"^Exception in thread \S")
+MAIN_EXCEPTION = compile_limited(r"\bOriginal exception was:")
 # An error that refers to another error elsewhere.
-ELSEWHERE = compiled(
+REFERS_ELSEWHERE = compile_limited(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
     r"job aborted due to stage failure|background workers are no longer alive|"
@@ -77,7 +79,7 @@ ELSEWHERE = compiled(
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors from a launcher, or about other errors: they are never the error itself.
-WRAPPERS = compiled(
+WRAPPERS = compile_limited(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
     r"WorkerCrashedError|_?RemoteTraceback|ActorUnavailableError|TrainingFailedError|SystemExit|"
@@ -86,19 +88,19 @@ WRAPPERS = compiled(
     r"python\.PythonException|Py4JJavaError|"
     r"Warning$"
 )
-QUIET = compiled(
+QUIET = compile_limited(
     r"Warning\b|\bWARN(?:ING)?\b|\[W\b|\b[WI]\d{3,4} \d\d:|: [WI] \w+/|\bDEBUG\b|\[I\b|\b[Rr]etrying\b|"
     # A program that passes on another program's output logs it as information, even an exception.
     r"\bINFO\b(?!\W{0,4}(?:\[rank\d+\]: )?[\w.]{1,80}(?:Error|Exception): )|"
     r"(?i:will (?:retry|be ignored|fall ?back)|falling back|skipping\b|\bignoring\b)"
 )
-LOUD = compiled(
+LOUD = compile_limited(
     r"NCCL WARN|\.(?:cc|cu|h):\d+ WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
     r"\bWarning {1,8}(?:Failed|Evicted|BackOff|OOM|NodeNotReady|Preempt)|"  # the level of an event of Kubernetes
     r"server socket has failed to listen on any|Traceback|^\w*Error: |marked dead"
 )
 # From one of these words on, a sentence is the program's advice or guess, not a fact.
-_ADVICE = compiled(
+_ADVICE = compile_limited(
     r"(?i)\b(?:please|make sure|ensure|try(?: to)?|consider|e\.g\.|such as|for example|possibl[ey]|potential(?:ly)?|"
     r"perhaps|probably|(?:may|might|could|can) (?:also )?(?:be|have|indicate|mean|happen|occur|cause)|"
     r"if (?:you|the|this|it|that)|common (?:cause|reason)s?|verify|double[- ]check)\b(?:[^.?]|[.?](?=\S))*"

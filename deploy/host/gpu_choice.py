@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ..core.errors import DeployError, UsageError
 from ..core.text import several
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..job.values import Gpus as Asked
 from .facts import HostFacts

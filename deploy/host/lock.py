@@ -23,7 +23,7 @@ from ..core.fields import decimal, document, real, record, text, whole
 from ..core.results import Results
 from ..core.text import in_seconds
 from ..door.session import Session, among, on_all
-from ..job.again import command_of
+from ..job.option_words import command_of
 from . import audit
 from .commands import script
 

@@ -24,8 +24,8 @@ from ..core.names import NodeName
 from ..core.results import HostsFailed, named
 from ..door.session import Session, open_again
 from ..host import commands
-from ..job.again import command_of
 from ..job.inventory import Host, typed_hosts
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
@@ -229,9 +229,9 @@ class HostsBackend(Backend):
         if node.state == "exited" and node.code == FAILED and any(map(may_be_lost, _others(host, signs))):
             # The node may have failed because of the host that is silent now.
             return replace(node, state="running", code=None)
-        stood_s = time.monotonic() - self._moved
+        no_step_s = time.monotonic() - self._moved
         has_ended = any(name != host for name in ended)
-        misses = Misses(stood_s, has_ended, named=node.node == lost, reports=self.run.script)
+        misses = Misses(no_step_s, has_ended, is_waited_for=node.node == lost, has_reports=self.run.script)
         if is_lost(own, _others(host, signs), misses, state.wait_lost_s):
             return replace(node, state="lost")
         return node
@@ -312,7 +312,7 @@ def engine_words(signs: Signs, rank: int | None) -> str:
 def _trains_since(state: State, node: str, signs: Signs) -> int | None:
     """The node's only rank, if it has made a step since the engine fell silent: else its container may be stopped."""
     rank = state.ranks.only_rank(node)
-    if rank is None or rank in state.ranks.still or rank in state.ranks.ends or state.verdicts:
+    if rank is None or rank in state.ranks.stuck or rank in state.ranks.ends or state.verdicts:
         return None
     view = state.ranks.views.get(rank)
     return rank if view and view.stepped > time.time() - signs.engine_s + AFTER_S else None

@@ -19,7 +19,7 @@ from ..core.names import NodeName
 from ..host import facts, logs
 from ..host.files.folder_copy import FolderCopy, allowed_path, growing
 from ..host.status import parse_time
-from ..run.files import apart, locks, own_files
+from ..run.files import host_copies, locks, own_files
 from ..run.lost_host import Signs
 
 # Two hosts may have a file with the same name. The host whose first piece arrives first gets the plain name.
@@ -30,7 +30,9 @@ _LOOK_S = 1.0
 def _file_states(run_dir: Path, folder: str) -> dict[str, str]:
     """The growing files in this folder, in the form that `commands.file_lines` takes."""
     sizes = growing(run_dir / folder)
-    return {name: f"{size} {apart.time_in(apart.head(run_dir, folder + name))}" for name, size in sizes.items()}
+    return {
+        name: f"{size} {host_copies.time_in(host_copies.head(run_dir, folder + name))}" for name, size in sizes.items()
+    }
 
 
 class AllFiles:
@@ -81,7 +83,7 @@ class Mirror(FolderCopy):
         self._died: int | None = None
         self._stamp, self._resumed_at, self._printed = "", "", 0.0
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log")
-        if locks.keeps(self._console):
+        if locks.is_first_writer(self._console):
             self._console.truncate(0)
 
     def engine_s(self) -> float:
@@ -109,7 +111,10 @@ class Mirror(FolderCopy):
         For a file that is its size and the time at its beginning, which shows whether it is another host's file.
         """
         self._resumed_at = self._stamp
-        return self._resumed_at, {**self._all.file_states(), **_file_states(self._dir, apart.name_of(self._node, ""))}
+        return self._resumed_at, {
+            **self._all.file_states(),
+            **_file_states(self._dir, host_copies.name_of(self._node, "")),
+        }
 
     def take(self, line: str) -> None:
         """Take one line from the host."""
@@ -146,12 +151,12 @@ class Mirror(FolderCopy):
 
     def _place(self, path: Path, begin: bytes) -> Path:
         """Where to store a growing file of this host locally. `begin`: the file's beginning, as the host sends it."""
-        own = apart.name_of(self._node, str(path))
+        own = host_copies.name_of(self._node, str(path))
         if (self._dir / own).exists():
-            if apart.differ(apart.head(self._dir, own), begin):  # the host has lost its disk a second time
+            if host_copies.differ(host_copies.head(self._dir, own), begin):  # the host has lost its disk a second time
                 own_files.write(self._dir, own, b"")
             return Path(own)
-        return Path(own) if apart.differ(apart.head(self._dir, str(path)), begin) else path
+        return Path(own) if host_copies.differ(host_copies.head(self._dir, str(path)), begin) else path
 
     def _take_console(self, line: str) -> None:
         stamp, words = logs.split(line)
@@ -164,7 +169,7 @@ class Mirror(FolderCopy):
         self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
         self._on_console_line(words, self._printed)
         data = f"{words}\n".encode()
-        if locks.keeps(self._console) and self.has_room("console", len(data)):
+        if locks.is_first_writer(self._console) and self.has_room("console", len(data)):
             self._console.write(data)
 
     def _take_state(self, text: str) -> None:

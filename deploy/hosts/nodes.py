@@ -12,12 +12,12 @@ from ..core.errors import FAILED, DeployError
 from ..core.results import Results, named
 from ..door.session import Session, among, on_all
 from ..engine import reach
+from ..engine.container_command import Ended
 from ..engine.engine import Container as Seen
 from ..engine.engine import label_of
-from ..engine.inside import Ended
 from ..host import audit, commands, facts
 from ..host.reached import as_typed
-from ..job.again import command_of
+from ..job.option_words import command_of
 from .node.container import NodeContainer, container_name
 from .start import observe
 

@@ -36,7 +36,7 @@ class FolderIdentity:
     inode: int
 
 
-def place_of(folder: Path) -> FolderIdentity:
+def identity_of(folder: Path) -> FolderIdentity:
     """The identity of an existing folder. Raises OSError."""
     real = os.path.realpath(folder)
     facts = os.stat(real)
@@ -53,7 +53,7 @@ def file_of(place: FolderIdentity) -> Path:
     return base / "muster" / "allowed" / f"{digest[:32]}.json"
 
 
-def allowed(place: FolderIdentity) -> frozenset[str]:
+def allowed_wishes(place: FolderIdentity) -> frozenset[str]:
     """The keys of the wishes that the user has allowed this folder; none if the file cannot be believed."""
     with suppress(OSError, ValueError, RecursionError):
         path = file_of(place)
@@ -73,7 +73,7 @@ def allowed(place: FolderIdentity) -> frozenset[str]:
     return frozenset()
 
 
-def keep(place: FolderIdentity, keys: Collection[str]) -> str:
+def save_answers(place: FolderIdentity, keys: Collection[str]) -> str:
     """Add these keys to what the folder was allowed before. Returns why that was not possible, or empty text."""
     try:
         path = file_of(place)
@@ -81,12 +81,12 @@ def keep(place: FolderIdentity, keys: Collection[str]) -> str:
             return f"{path.parent} is in the folder that asks"
         _make(path.parent)
         with closing(_Folder(path.parent, tighten=True)) as folder:
-            both = sorted({*allowed(place), *keys})
+            both = sorted({*allowed_wishes(place), *keys})
             document = {"format": ALLOWED, "folder": asdict(place), "allowed": both}
             folder.write(path.name, provenance.sealed(document))
     except OSError as fault:
         return f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
-    return "" if allowed(place) >= set(keys) else f"Muster would not trust {path}"
+    return "" if allowed_wishes(place) >= set(keys) else f"Muster would not trust {path}"
 
 
 class _Folder:
@@ -157,7 +157,7 @@ def _is_planted(path: Path, place: FolderIdentity) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(top)
 
 
-def stranger(folder: Path, *files: Path) -> str:
+def other_owner(folder: Path, *files: Path) -> str:
     """The name of another user who owns the folder, one of these files, or the git work tree around it; or ""."""
     ours = own_users()
     for path in (*files, *_tree(Path(os.path.realpath(folder)))):

@@ -59,11 +59,11 @@ def find_cluster(flag: str, named: str) -> Cluster:
     path = Path(named) if named else Path("cluster.toml")
     if not named and not path.is_file():
         return from_flag(flag)
-    if not named and (real := wishes.outside(path, path.parent)):
+    if not named and (real := wishes.path_outside(path, path.parent)):
         raise UsageError(
             f"cluster.toml is a link out of this folder, to {real}", f"if you mean that file: {FLAG.cluster} {real}"
         )
-    cluster = consent.once(path, _allowed)
+    cluster = consent.read_once(path, _allowed)
     return replace(cluster, hosts=_picked(hosts_of_flag(flag), cluster.hosts)) if flag.strip() else cluster
 
 
@@ -94,14 +94,14 @@ def _allowed(path: Path) -> Cluster:
     cluster = from_file(path)
     cluster = replace(cluster, job=_resolved(cluster.job, path.parent))
     wanted = wishes.wishes(cluster.hosts, cluster.job, path)
-    consent.require(path.parent, wanted, str(path), wishes.free(cluster.hosts, cluster.job))
+    consent.require(path.parent, wanted, str(path), wishes.free_settings(cluster.hosts, cluster.job))
     consent.require(path.parent, list(map(wishes.variables, cluster.job.env_file)), str(path))
     return cluster
 
 
 def _resolved(job: Job, here: Path) -> Job:
     """The job with its links resolved: Muster uses the path that the user sees, even if a link changes meanwhile."""
-    folder = Path(wishes.outside(job.folder, here) or job.folder) if job.folder else None
+    folder = Path(wishes.path_outside(job.folder, here) or job.folder) if job.folder else None
     secrets = tuple(
         secret._replace(file=Path(os.path.realpath(secret.file)), shown=True) if secret.file else secret
         for secret in job.secrets
@@ -183,7 +183,7 @@ def _fault(table: Table, job: Job) -> UsageError | None:
     try:
         for name, rule in rules_of("deploy"):
             if name in given and (others := given.intersection(rule.when.split("|"))):
-                table.refuse(f"cannot be used with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
+                table.refuse(f"cannot be used with {min(others)}: {rule.why}", rule.hint or "keep one of them", name)
         if job.roles and (job.script or job.args):
             table.refuse("the file has roles too", "a script is a role of its own: keep either the script or the roles")
         for key in KEYS.values():

@@ -1,7 +1,7 @@
 """Ask the user before a command does what a folder asks for: once for each folder and each exact wish.
 
-A command opens a door for as long as it runs (`asking`); the door knows whom to ask. Code that is about to do what a
-folder asks for calls `require` first. If no command has opened a door, nothing is allowed.
+A command opens a gate for as long as it runs (`asking`); the gate knows whom to ask. Code that is about to do what a
+folder asks for calls `require` first. If no command has opened a gate, nothing is allowed.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Asker(Protocol):
 
 
 @dataclass
-class Door:
-    """The door of one command. `allow`: the user allowed everything in advance; `how`: what a user types to do that."""
+class ConsentGate:
+    """The gate of one command. `allow`: the user allowed everything in advance; `how`: what a user types to do that."""
 
     asker: Callable[[], Asker]
     allow: bool = False
@@ -113,12 +113,12 @@ class Door:
 
     def require(self, folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
         """Let these wishes pass, or raise UsageError. `free`: settings that are only mentioned."""
-        place = allowed.place_of(folder)
+        place = allowed.identity_of(folder)
         passed = self._passed.setdefault(place, set())
         new = [wish for wish in wishes if wish.key not in passed]
         if not new:
             return
-        console, before = self.asker(), allowed.allowed(place)
+        console, before = self.asker(), allowed.allowed_wishes(place)
         added = [wish for wish in new if wish.key not in before]
         asked = bool(added) and not self.allow
         if asked:
@@ -142,20 +142,20 @@ class Door:
         return self._files[key]
 
 
-_CLOSED = Door(lambda: _NoAsker())
-_DOOR: ContextVar[Door] = ContextVar("door", default=_CLOSED)
+_CLOSED_GATE = ConsentGate(lambda: _NoAsker())
+_GATE: ContextVar[ConsentGate] = ContextVar("consent_gate", default=_CLOSED_GATE)
 
 
 @contextmanager
-def asking(door: Door) -> Iterator[None]:
-    """Open a door for the duration of a `with` block. Each time that a program opens it, files are read again."""
-    if _DOOR.get() is not door:
-        door.forget()
-    token = _DOOR.set(door)
+def asking(gate: ConsentGate) -> Iterator[None]:
+    """Open a gate for the duration of a `with` block. Each time that a program opens it, files are read again."""
+    if _GATE.get() is not gate:
+        gate.forget()
+    token = _GATE.set(gate)
     try:
         yield
     finally:
-        _DOOR.reset(token)
+        _GATE.reset(token)
 
 
 def require(folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
@@ -166,20 +166,20 @@ def require(folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wi
     Raises UsageError if the user says no, or cannot be asked.
     """
     if wishes:
-        _DOOR.get().require(folder, wishes, source, free)
+        _GATE.get().require(folder, wishes, source, free)
 
 
-def once(path: Path, read: Callable[[Path], T]) -> T:
+def read_once(path: Path, read: Callable[[Path], T]) -> T:
     """The result of `read` for a file, read once in a command: it uses exactly what the user was asked about."""
-    door = _DOOR.get()
-    if door is _CLOSED:
+    gate = _GATE.get()
+    if gate is _CLOSED_GATE:
         return read(path)
-    value: T = door.once(path, read)
+    value: T = gate.once(path, read)
     return value
 
 
 class _NoAsker:
-    """The console of the closed door, which applies if no command has opened one: nobody can answer."""
+    """The console of the closed gate, which applies if no command has opened one: nobody can answer."""
 
     asks = False
 
@@ -221,7 +221,7 @@ def _tell(console: Asker, wishes: Sequence[Wish], begin: str) -> None:
 
 
 def _keep(console: Asker, place: FolderIdentity, keys: set[str]) -> None:
-    if why := allowed.keep(place, keys):
+    if why := allowed.save_answers(place, keys):
         console.warn(f"your answer counts for this command only: {why}")
     else:
         console.note(f"your answer is in {allowed.file_of(place)}: delete it to take it back")

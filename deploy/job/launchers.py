@@ -62,7 +62,7 @@ _FABRIC_VARIABLES = {
 }
 
 
-def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
+def muster_options_for(runner: str, words: Sequence[str]) -> tuple[str, str]:
     """Muster's options that replace a launcher's own `words`, and a note about them; both may be empty."""
     style = _STYLES.get(runner)
     if runner in ("fabric", "lightning") and COMMAND in ("up", "deploy"):
@@ -160,7 +160,7 @@ class TorchrunWords(argparse.ArgumentParser):
         self._fail(message)
 
 
-def attribute(name: str) -> str:
+def dest_of(name: str) -> str:
     """The name of the attribute in which argparse stores an option."""
     return name.lstrip("-").replace("-", "_")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.names import asked_run
-from ..core.near import near, refuse_no_path
+from ..core.names import check_run_id
 from ..core.program import COMMAND
+from ..core.suggest import near_match, refuse_no_path
 from . import script, script_file, secrets
 from . import values as values
 from .cluster import Cluster, find_cluster
@@ -69,7 +69,7 @@ def load_cluster(options: Options) -> Cluster:
     job = replace(job, mounts=(*_without(targets, job.mounts), *mounts), data=data)
     cluster = Cluster(hosts, job)
     for each in (job.mounts, *(host.mounts for host in hosts)):
-        no_twins(each)
+        refuse_duplicate_targets(each)
     mounted = {mount.target for mount in cluster.mounts}
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
@@ -273,7 +273,7 @@ def gpus_of_each_node(options: Options) -> int:
 
 def read_run(text: str) -> str:
     """The run's id in --run; empty text stays empty. Raises UsageError."""
-    return asked_run(FLAG.run, text)
+    return check_run_id(FLAG.run, text)
 
 
 def refuse_no_rank(text: str) -> None:
@@ -303,7 +303,7 @@ def environment_of(options: Options) -> dict[str, str]:
     return environment
 
 
-def no_twins(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+def refuse_duplicate_targets(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     """Return the mounts. Raises UsageError for two folders at one path of a container: only the last would count."""
     targets = [mount.target for mount in mounts]
     if twice := next((target for target in targets if targets.count(target) > 1), ""):
@@ -349,7 +349,7 @@ def _refuse_module(name: str, folder: Path) -> None:
         # -m runs a file, or a package with a __main__.py.
         files = [*Path(path).parent.glob("*.py"), *(main.parent for main in Path(path).parent.glob("*/__main__.py"))]
         package, dot, last = name.replace("/", ".").rpartition(".")
-        meant = near(last, [file.stem for file in files if not file.stem.startswith("__")])
+        meant = near_match(last, [file.stem for file in files if not file.stem.startswith("__")])
         hint = "-m pkg.train means the file pkg/train.py there"
         missing = f"-m {name}: no such module in {root.resolve()}"
         raise UsageError(missing, f"did you mean -m {package}{dot}{meant}? {hint}" if meant else hint)

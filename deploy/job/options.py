@@ -66,13 +66,13 @@ class Rule:
     """With which other options an option is refused (together.py), and `why`.
 
     `when`: the conditions, all of which must hold: `wait` or `backend|workers` (one of them is given), `!run` (it is
-    not given, and the option needs it), `to=jobset|trainjob` (it has one of these texts). `instead`: what to type;
+    not given, and the option needs it), `to=jobset|trainjob` (it has one of these texts). `hint`: what to type;
     empty: the error says to leave out one of the options.
     """
 
     when: str
     why: str
-    instead: str = ""
+    hint: str = ""
     # The commands for which the rule holds, separated by blanks; empty: all commands that have the option.
     on: str = ""
 
@@ -109,7 +109,7 @@ class OptionRow:
     refusal: str = ""
     hint: str = ""
     # The command for which it is a single text, although other commands take several.
-    single: str = ""
+    single_for: str = ""
     # The letter of its short form: `-H`. A letter means the same in every command that has it.
     letter: str = ""
     # Each text may hold several values, separated by commas. If the option is a single text and is given several times,
@@ -160,9 +160,9 @@ _SECRET_THERE = "put it into a file there that only you can read: --setup 'sourc
 _NOT_YET = "Muster does not support both together yet"
 
 
-def _on_slurm(why: str, instead: str = "") -> Rule:
+def _on_slurm(why: str, hint: str = "") -> Rule:
     """A rule for an option that a run on Slurm cannot have."""
-    return Rule("slurm", why, instead, "deploy")
+    return Rule("slurm", why, hint, "deploy")
 
 
 @dataclass(frozen=True)
@@ -705,7 +705,7 @@ class Options:
         refusal=f"not {values.KEEP}",
         hint="--keep /data/out, and --keep again for another",
         of={"preflight": "also write everything that the hosts answered to this file (default: none)"},
-        single="preflight",
+        single_for="preflight",
         rules=(
             Rule(
                 "backend=processes",
@@ -1134,7 +1134,7 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-# Each option as the user types it, for messages: `FLAG.max_hours`. `command_of` (again.py) makes whole commands.
+# Each option as the user types it, for messages: `FLAG.max_hours`. `command_of` (option_words.py) makes whole commands.
 FLAG = SimpleNamespace(**{each.name: flag_of(each.name) for each in fields(Options)})
 ROWS: Mapping[str, OptionRow] = {each.name: row_of(each) for each in fields(Options)}
 # The options that have a key in cluster.toml, in the table's order.

@@ -19,10 +19,10 @@ from typing import Literal, NoReturn
 
 from ..core import plain_file, text
 from ..core.errors import UsageError
-from ..core.near import near, near_program
 from ..core.program import BEFORE, COMMAND, script_option
+from ..core.suggest import near_match, near_program
 from . import launchers, values
-from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
+from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, dest_of, underscored
 from .options import EACH_EXAMPLE, FLAG, Options
 from .secrets import is_likely
 
@@ -187,7 +187,7 @@ def once_a_node(each: str, script: str) -> str:
     """
     # Names that resemble none of Muster's may be meant for the script.
     for name in _IN_BRACES.findall(each):
-        if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
+        if name not in _PLACES and (meant := near_match(name.lower(), _PLACES)):
             own = f"if the braces belong to the script, put the command into a shell script: {FLAG.each} 'bash run.sh'"
             raise UsageError(f"{FLAG.each}: there is nothing called {{{name}}}", f"did you mean {{{meant}}}? {own}")
     if each and not each.strip():
@@ -260,7 +260,7 @@ def _command(words: Words, option: str) -> ScriptCommand:
         _refuse_variables(words[1:], "Muster gives the run its variables", option)
     if name in launchers.RUNNERS:
         inner = _inner(words[1:], name)
-        options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
+        options, note = launchers.muster_options_for(name, words[1 : len(words) - len(inner)])
         again = " ".join(filter(None, (retyped(inner, option, options), note)))
         if COMMAND == "up" and name in launchers.TERMINALS:
             refuse(
@@ -365,7 +365,7 @@ def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand
         again = shlex.join([*launcher.split(), *right, *typed])
         refuse(what, f"{why}; {hint}".removesuffix("; "), typed_again(again, option))
 
-    refused = {name: why for name, why in {**REFUSED, **REFUSED_FLAGS}.items() if getattr(asked, attribute(name), None)}
+    refused = {name: why for name, why in {**REFUSED, **REFUSED_FLAGS}.items() if getattr(asked, dest_of(name), None)}
     if names := ", ".join(refused):
         refuse(f"{launcher} {names}", "; ".join(dict.fromkeys(refused.values())), f"leave out {names}")
     if not script:
@@ -380,7 +380,7 @@ def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand
         at = 2 if script[0].startswith("-") else 1
         script = (*script[:at], _LOCAL_RANK, *script[at:])
     unused = ["--standalone"] if asked.standalone else []
-    unused += [name for name in MEETING if getattr(asked, attribute(name)) is not None]
+    unused += [name for name in MEETING if getattr(asked, dest_of(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
         why = "the run has one node on each host; an option of Muster says how few may be left"

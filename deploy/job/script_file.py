@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from ..core.errors import UsageError
-from ..core.near import near_file
 from ..core.program import COMMAND, script_option
+from ..core.suggest import near_file
 from .options import FLAG
 from .script import PER_NODE, retyped, typed_again
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
-from ..core.near import near_path, refuse_no_path
+from ..core.suggest import near_path, refuse_no_path
 from . import consent, values
-from .again import command_of
+from .option_words import command_of
 from .options import FLAG, Job, Options, flag_of
 from .values import Secret
 
@@ -75,7 +75,7 @@ def is_likely(name: str, value: str) -> bool:
     return bool(SOUNDS.search(name) or _PASSWORD.search(value))
 
 
-def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> Values:
+def values_to_hide(secrets: Iterable[Secret], known: Mapping[str, str]) -> Values:
     """The values that must not appear in any command or plain variable.
 
     Ordinary settings in a .env, such as a model's name, are left out: they may well appear in the code too.
@@ -170,7 +170,7 @@ def _variables(path: Path) -> tuple[Values, list[str]]:
     from dotenv.variables import Variable, parse_variables
 
     known, read, of_shell, size = dict[str, str | None](os.environ), dict[str, str | None](), dict[str, None](), 0
-    for number, binding in enumerate(parse_stream(io.StringIO(consent.once(path, _text_of))), 1):
+    for number, binding in enumerate(parse_stream(io.StringIO(consent.read_once(path, _text_of))), 1):
         _check(path, number, binding)
         if binding.key is None:
             continue
@@ -248,8 +248,8 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> Values:
 def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     """Raise UsageError if a command or a plain variable contains a secret's value: everybody on a host can read these.
 
-    The secrets are `known` (the job's, as `telling` returns them), and every variable of this shell whose name sounds
-    like a secret (the shell may have expanded `$HF_TOKEN`).
+    The secrets are `known` (the job's, as `values_to_hide` returns them), and every variable of this shell whose name
+    sounds like a secret (the shell may have expanded `$HF_TOKEN`).
     """
     suspects = {name: value for name, value in os.environ.items() if SOUNDS.search(name)}
     public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}

@@ -32,7 +32,7 @@ def refuse_pairs(task: str, options: Options, job: Job = _EMPTY_JOB, whole: bool
         seen = [term for each in rule.terms for term in _matching(each, given)]
         if len(seen) == len(rule.terms):
             names = dict.fromkeys([name, *(term.names[0] for term in seen if not term.absent)])
-            instead = rule.instead or ", or ".join(f"leave out {say[each]}" for each in names)
+            instead = rule.hint or ", or ".join(f"leave out {say[each]}" for each in names)
             raise UsageError(f"{condition(name, seen, say)}: {rule.why}", instead)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..core import toml_text
 from ..core.errors import UsageError
-from ..core.near import near, near_path
+from ..core.suggest import near_match, near_path
 from ..core.text import amount
 from .options import FLAG
 
@@ -88,7 +88,7 @@ class Table:
         """Refuse the first key that the program has not asked for, and suggest the most similar known key."""
         for key in self._data:
             if key not in self._known:
-                meant = near(key, self._known, 0.6)
+                meant = near_match(key, self._known, 0.6)
                 hint = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(sorted(self._known))}"
                 self.refuse("unknown key", hint, key)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from . import script_file
-from .allowed import stranger
+from .allowed import other_owner
 from .consent import Wish
 from .inventory import Host
 from .options import AS_IT_STANDS, FREE, KEYS, Job
@@ -43,21 +43,21 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
 
     The most dangerous wishes come last: on the screen they are right above the question.
     """
-    here, owner = path.parent, stranger(path.parent, path)
+    here, owner = path.parent, other_owner(path.parent, path)
     asked = [*map(_host, hosts), *_settings(job, bool(owner)), *_outside(job, here)]
     asked += [wish for host in hosts for wish in _of_host(host, bool(owner))]
     asked += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
     asked += [Wish("data", f"all of {data.source}, to {data.target} on the hosts") for data in job.data]
     # A file outside the folder is not opened before the user agrees; `variables` asks afterwards for what it takes from
     # this shell.
-    asked += [Wish("variables", f"of {file}") if outside(file, here) else variables(file) for file in job.env_file]
+    asked += [Wish("variables", f"of {file}") if path_outside(file, here) else variables(file) for file in job.env_file]
     asked += [_secret(secret) for secret in job.secrets]
     if owner:
         asked.append(Wish("owner", f"{owner}: this folder belongs to that user, who can change it at any moment"))
     return asked
 
 
-def free(hosts: Sequence[Host], job: Job) -> list[Wish]:
+def free_settings(hosts: Sequence[Host], job: Job) -> list[Wish]:
     """The settings in the file that need no permission."""
     unasked = [
         Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(job, Job()) if name in _FREE_FIELDS
@@ -70,7 +70,7 @@ def free(hosts: Sequence[Host], job: Job) -> list[Wish]:
     return unasked
 
 
-def outside(path: Path, folder: Path) -> str:
+def path_outside(path: Path, folder: Path) -> str:
     """The real path behind `path` if it is outside the folder, else empty text."""
     real = os.path.realpath(path)
     return "" if Path(real).is_relative_to(os.path.realpath(folder)) else real
@@ -105,15 +105,15 @@ def _settings(job: Job, all_of_them: bool) -> Iterator[Wish]:
 def _outside(job: Job, here: Path) -> Iterator[Wish]:
     """Paths of the job that lead outside the folder, and files that are sent although Muster would leave them out."""
     folder = job.folder or here
-    if job.folder and (real := outside(job.folder, here)):
+    if job.folder and (real := path_outside(job.folder, here)):
         yield Wish("folder", f"{real} is sent to the hosts")
     script = script_file.file_of(_words(job.script))
     of_roles = [("role", word) for text in job.roles for word in _words(role.read(text).command)]
     for kind, name in (("script", script), ("requirements", job.requirements), *of_roles):
-        if name and (real := outside(folder / name, folder)):
+        if name and (real := path_outside(folder / name, folder)):
             yield Wish(kind, f"{name} leads to {real}")
     for name in job.include:
-        if real := outside(folder / name, folder):
+        if real := path_outside(folder / name, folder):
             raise UsageError(f"include: {name} is a link out of the folder, to {real}", "take it out of the file")
         yield Wish("include", f"{name} is sent, even if it is a credential")
 

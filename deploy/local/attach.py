@@ -17,14 +17,14 @@ from ..core.errors import DETACHED, DONE, DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
 from ..engine import client
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..report import ending, tables
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, follow, outcome
-from ..run.files import ends, folders, locks, record
+from ..run.files import folders, locks, record, recorded_ends
 from ..run.follower import Follower
 from ..run.output import RankLogs
 from ..run.progress import State
@@ -74,7 +74,7 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
 def fetch(run_dir: Path, console: Console) -> Path:
     """Report where the files are, and build the report; return the folder. Raises as folders.ask_link does."""
     folders.ask_link(folders.RUNS)
-    settle(run_dir)
+    record_end(run_dir)
     page.write(run_dir)
     work = run_dir / "work"
     wrote = f"; the script's files are in {folders.display_path(work)}" if work.is_dir() else ""
@@ -97,34 +97,34 @@ def stop_all(console: Console, run: str) -> int:
 def list_all(console: Console, named: str = "*") -> None:
     """`make runs`: list all runs, or those whose name matches `named`."""
     for run_dir in record.run_dirs(folders.RUNS, named):
-        settle(run_dir)
-    runs = ends.listing(folders.RUNS, going_on(), named)
+        record_end(run_dir)
+    runs = recorded_ends.listing(folders.RUNS, live_runs(), named)
     console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), map(vars, runs))
     if not runs:
         console.note("no runs yet: `muster up` starts one")
 
 
-def going_on() -> frozenset[str]:
+def live_runs() -> frozenset[str]:
     """The runs of this folder that have nodes on this machine."""
     return backends.running(folders.RUNS, client.find_engine())
 
 
 def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
     """Whether neither a node of the run nor the command that drives it lives. `drivers`: those already known."""
-    return not any(map(processes.runs, drivers)) and not processes.drivers(run_dir) and not _has_nodes(run_dir)
+    return not any(map(processes.is_running, drivers)) and not processes.drivers(run_dir) and not _has_nodes(run_dir)
 
 
-def lives(run_dir: Path) -> bool:
+def is_running_here(run_dir: Path) -> bool:
     """Whether it is a run of this machine, and is not over."""
     return _is_local(run_dir) and not is_over(run_dir)
 
 
-def settle(run_dir: Path) -> dict[str, Any]:
+def record_end(run_dir: Path) -> dict[str, Any]:
     """How the run ended; {} if it has not ended, or its end is unknown.
 
     If its command was killed before it recorded the end, the end is derived from the nodes' verdicts and recorded now.
     """
-    if end := ends.end_of(run_dir):
+    if end := recorded_ends.end_of(run_dir):
         return end
     if not _is_local(run_dir) or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
         return {}
@@ -143,7 +143,7 @@ def settle(run_dir: Path) -> dict[str, Any]:
             result = replace(result, message=f"its command `muster up` was killed: {result.message}")
         record.close(run_dir, with_resume_hint(result, state, run_dir.name), state, state.ranks.span.seconds)
         page.write(run_dir)
-        return ends.end_of(run_dir)
+        return recorded_ends.end_of(run_dir)
     finally:
         lock.release()
 
@@ -157,10 +157,10 @@ def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.
 
 def _end_of(run_dir: Path) -> dict[str, Any]:
     """The end of a run that is over. Raises DeployError if no end was recorded."""
-    if end := settle(run_dir):
+    if end := record_end(run_dir):
         return end
     run = run_dir.name
-    if not record.own(run_dir):
+    if not record.own_fields(run_dir):
         remove = command_of("down", run=run, delete=True)
         raise DeployError(f"{run}: you did not start this run", f"`muster up` starts one; to remove this one: {remove}")
     raise DeployError(
@@ -214,7 +214,7 @@ class _Asking:
         for number in (signal.SIGTERM, signal.SIGINT)[self._asked : count]:
             self._asked += 1
             drivers = processes.drivers(self._run_dir)
-            processes.tell(drivers, number)
+            processes.send_signal(drivers, number)
             if not drivers:
                 _backend(self._run_dir).end(self._run_dir, lambda _: None, at_once=count > 1)
 

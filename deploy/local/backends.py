@@ -19,7 +19,7 @@ from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.text import in_seconds
 from ..engine import client
-from ..job.again import grace_s
+from ..job.option_words import grace_s
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.backend import Backend
@@ -89,7 +89,7 @@ class LocalBackend(Backend):
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """How the user's script runs here. local/script.py has already copied its folder into the run folder."""
         data = {DATA: os.pathsep.join(asked.data.values())} if asked.data else {}
-        return replace(asked, sent=str(script.sent(run_dir)), gpus=gpus, nodes=nodes, own={**asked.own, **data})
+        return replace(asked, sent=str(script.sent_folder(run_dir)), gpus=gpus, nodes=nodes, own={**asked.own, **data})
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
@@ -211,7 +211,7 @@ class ComposeBackend(LocalBackend):
     @classmethod
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """Return the script with its folder as containers see it. Their image has torch for the CPU."""
-        sent = f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}"
+        sent = f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent_folder(run_dir).relative_to(run_dir)}"
         data = {DATA: ":".join(asked.data)} if asked.data else {}
         return replace(asked, sent=sent, own={**asked.own, **data})
 

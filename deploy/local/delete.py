@@ -6,10 +6,10 @@ import os
 import shutil
 
 from ..core.errors import DONE, DeployError, UsageError
-from ..core.names import asked, run_id
+from ..core.names import check_typed, run_id
 from ..core.text import amount, several
 from ..engine import client
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, locks, record
@@ -23,7 +23,7 @@ def delete(name: str, console: Console) -> int:
     Raises UsageError if the run is not here, still runs, or ran on hosts: a copy of results is not a run of this
     machine. Raises DeployError if the folder cannot be removed completely.
     """
-    run = asked(FLAG.run, name, run_id)
+    run = check_typed(FLAG.run, name, run_id)
     run_dir = record.path_of(run)
     folders.ask_link(folders.RUNS)
     if run_dir.is_symlink() or not run_dir.is_dir():
@@ -31,7 +31,7 @@ def delete(name: str, console: Console) -> int:
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
         # The hosts that this user typed may appear in a suggested command; those from a record that another user wrote
         # may not.
-        own = ",".join(map(str, record.own(run_dir).get("hosts", ()))) or "HOSTS"
+        own = ",".join(map(str, record.own_fields(run_dir).get("hosts", ()))) or "HOSTS"
         command = command_of("down", hosts=own, run=run, delete=True)
         where = f"it ran on {', '.join(hosts)}, and only fetched files are here"
         raise UsageError(

@@ -46,13 +46,13 @@ class OwnGpus:
             self._path = None
 
 
-def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
+def claim_gpus(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
     """Choose and claim GPUs of this machine. `auto` takes all, if there are any. `run`: shown to other users.
 
     `named`: CUDA_VISIBLE_DEVICES. Raises UsageError for GPUs that do not exist, DeployError for GPUs that others use.
     """
     with _locked():
-        choice = gpu_choice.choose(asked, gpu_choice.visible_to_cuda(named, look()), "")
+        choice = gpu_choice.choose(asked, gpu_choice.visible_to_cuda(named, list_gpus()), "")
         if choice.taken:
             raise DeployError(
                 f"this machine: {choice.taken}",
@@ -61,12 +61,12 @@ def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
         return _claim(choice, run) if choice.gpus else OwnGpus(())
 
 
-def look() -> gpu_facts.Gpus:
+def list_gpus() -> gpu_facts.Gpus:
     """The GPUs of this machine, and who uses them."""
     return _query(commands.gpus())
 
 
-def count(asked: Asked, named: str | None) -> int:
+def count_gpus(asked: Asked, named: str | None) -> int:
     """How many GPUs a run gets. Raises UsageError for GPUs that do not exist."""
     here = gpu_choice.visible_to_cuda(named, _query(commands.status(())))
     gpu_choice.refuse_missing(asked, here)

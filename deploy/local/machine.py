@@ -35,7 +35,7 @@ def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
     return frozenset(port for port in candidates if not _free(port))
 
 
-def doors(nodes: int) -> list[tuple[str, int, int]]:
+def free_ports(nodes: int) -> list[tuple[str, int, int]]:
     """For each node, the loopback address and two ports on it that are free now."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(2 * nodes)]

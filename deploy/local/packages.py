@@ -17,7 +17,7 @@ from ..run.files import locks
 from ..run.files.folders import cache_folder, user_name
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
-from ..send.packages.here import Here
+from ..send.packages.local_runner import LocalRunner
 from ..send.packages.places import HERE, DockerPlace, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
 from . import machine, script
@@ -33,9 +33,9 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
     did not name the file, the script runs with those.
     """
     folder = locks.own_folder(cache_folder() / "environments")
-    place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
+    place = ProcessPlace(HERE, script.python(), folder, script.sent_folder(run_dir))
     try:
-        target = _bring(place, needs, folder, console, script.sent(run_dir))
+        target = _bring(place, needs, folder, console, script.sent_folder(run_dir))
     except DeployError as fault:
         if isinstance(fault, UsageError) or not needs.by_itself:
             raise
@@ -49,17 +49,17 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
 
 def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs, for containers of the image, which must exist."""
-    source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
-    place = DockerPlace(HERE, Here(), IMAGE, user_name(), machine.container_user(), mounts=source)
+    source = ("--mount", f"type=bind,source={script.sent_folder(run_dir).resolve()},target={WORKSPACE},readonly")
+    place = DockerPlace(HERE, LocalRunner(), IMAGE, user_name(), machine.container_user(), mounts=source)
     folder = locks.own_folder(cache_folder() / "packages")
-    volume = _bring(place, needs, folder, console, script.sent(run_dir))
+    volume = _bring(place, needs, folder, console, script.sent_folder(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None
 
 
 def _bring(place: Place, needs: Requirements, folder: Path, console: Console, source: Path) -> str:
     """Install, and return the environment's name. A second `muster up` waits until the first has installed."""
     with locks.wait_for(folder / ".lock", _INSTALL_S, console.note):
-        return packages_shown.bring([place], needs, console, source, each=_each).environments.get(HERE, "")
+        return packages_shown.install_packages([place], needs, console, source, each=_each).environments.get(HERE, "")
 
 
 def _each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:

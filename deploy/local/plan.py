@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..core import text
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
-from ..core.near import near
+from ..core.suggest import near_match
 from ..job import values
 from ..job.load import read_text
 from ..job.options import FLAG
@@ -38,7 +38,7 @@ def choose_backend(
     if wanted != "auto" and wanted not in names:
         raise UsageError(
             f"{FLAG.backend} {wanted}: no such backend",
-            f"{FLAG.backend} {near(wanted, names) or 'auto'} (there are auto, {', '.join(names)})",
+            f"{FLAG.backend} {near_match(wanted, names) or 'auto'} (there are auto, {', '.join(names)})",
         )
     if wanted not in ("auto", "docker"):
         return BackendChoice(wanted, f"local {wanted} (asked for)")

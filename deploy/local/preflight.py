@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..core.errors import DeployError, Refused
-from ..core.program import keep_typed
+from ..core.program import remember_typed
 from ..engine import client, compose
 from ..preflight import Answers, PreflightRequest, Verdict, judge
 from ..preflight.judge import judge_rehearsed
@@ -44,7 +44,7 @@ def preflight(
     """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` could not even begin."""
     say("looking at this machine")
     names = spec.node_names(up.DEFAULT_WORKERS if workers is None else workers)
-    keep_typed(dict.fromkeys((ONE_HOST, *names), ""))  # they are not hosts: suggested commands leave them out
+    remember_typed(dict.fromkeys((ONE_HOST, *names), ""))  # they are not hosts: suggested commands leave them out
     choice, _ = up.choose_backend(backend)
     with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:
         where = f"as `muster up` starts its nodes: {choice.why}"

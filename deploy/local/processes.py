@@ -204,7 +204,7 @@ def drivers(run_dir: Path) -> list[Process]:
     return holding
 
 
-def tell(processes: Iterable[Process], number: signal.Signals) -> None:
+def send_signal(processes: Iterable[Process], number: signal.Signals) -> None:
     """Send a signal, and continue a process that a shell has suspended."""
     for process in processes:
         with suppress(psutil.Error):
@@ -214,7 +214,7 @@ def tell(processes: Iterable[Process], number: signal.Signals) -> None:
 
 def stop(processes: list[Process], patience_s: float) -> bool:
     """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed."""
-    tell(agents(processes), signal.SIGTERM)
+    send_signal(agents(processes), signal.SIGTERM)
     left = _await_end(processes, patience_s)
     kill(left)
     return not left
@@ -223,19 +223,19 @@ def stop(processes: list[Process], patience_s: float) -> bool:
 def kill(processes: Iterable[Process]) -> None:
     """Send SIGKILL, then wait up to 5 s until none of them runs."""
     doomed = list(processes)
-    tell(doomed, signal.SIGKILL)
+    send_signal(doomed, signal.SIGKILL)
     _await_end(doomed, 5)
 
 
 def _await_end(processes: Iterable[Process], patience_s: float) -> list[Process]:
     """The processes that still run after `patience_s`. A zombie does not run: it only waits for its parent."""
     end = time.monotonic() + patience_s
-    while (left := [process for process in processes if runs(process)]) and time.monotonic() < end:
+    while (left := [process for process in processes if is_running(process)]) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 
 
-def runs(process: Process) -> bool:
+def is_running(process: Process) -> bool:
     """Whether a process runs. A zombie does not."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

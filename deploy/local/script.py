@@ -15,7 +15,7 @@ from ..job import values as values
 from ..run.files import folders, own_files
 from ..send.folder import folder_look
 from ..send.folder.content import WORKSPACE
-from ..send.folder.credentials import Choice
+from ..send.folder.credentials import SendChoice
 from ..send.image import commands
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
@@ -41,7 +41,7 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
         raise UsageError(message, hint)
 
 
-def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
+def copy_to_run(folder: Path, run_dir: Path, choice: SendChoice) -> None:
     """Copy what a deploy would send into the run folder, from where the agent uses it (contract.md)."""
     # Unpack next to the folder of all runs, where no container can create a link, and then move the whole folder. If
     # the runs are on their own disk, unpack in their folder: a container of `muster up` sees only its own run.
@@ -53,13 +53,13 @@ def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
             # A kill leaves this folder behind. Git then ignores it, and nothing in it is sent.
             Path(stage, ".gitignore").write_text("*\n")
             folder_look.copy_folder(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), look.entries)
-            own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
+            own_files.replace_folder(run_dir, sent_folder(run_dir).parent.name, Path(stage) / "sent")
     except OSError as fault:
         raise DeployError(f"{run_dir}: {folder} cannot be copied there: {fault.strerror}", "free some space") from fault
 
 
-def sent(run_dir: Path) -> Path:
-    """Where `bring` puts the folder."""
+def sent_folder(run_dir: Path) -> Path:
+    """Where `copy_to_run` puts the folder."""
     return run_dir / "sent" / WORKSPACE.removeprefix("/")
 
 

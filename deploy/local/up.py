@@ -22,8 +22,7 @@ from ..core.names import RunId, run_ids
 from ..engine import client
 from ..job import consent, script_file, secrets
 from ..job import script as typed
-from ..job.again import words_again
-from ..job.allowed import stranger
+from ..job.allowed import other_owner
 from ..job.cluster import Cluster
 from ..job.consent import Wish
 from ..job.load import (
@@ -40,6 +39,7 @@ from ..job.load import (
     value_of,
     with_roles_of_file,
 )
+from ..job.option_words import words_again
 from ..job.options import FLAG, Job, Options
 from ..job.together import refuse_pairs
 from ..job.values import Gpus, visible_gpus
@@ -57,7 +57,7 @@ from ..run.outcome import Result
 from ..run.progress import State
 from ..run.start import Start, asked_ends, start_run
 from ..send.folder import folder_look, repository
-from ..send.folder.credentials import choice_of
+from ..send.folder.credentials import send_choice_of
 from . import attach, backends, plan, processes, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
@@ -78,7 +78,7 @@ class _Request:
     gpus: Gpus
     least: int
     ends: Mapping[str, str]
-    acted: tuple[roles.Acted, ...] = ()
+    planned: tuple[roles.PlannedRole, ...] = ()
 
 
 def up(options: Options, console: Console) -> int:
@@ -104,22 +104,22 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         for note in asked.notes:
             console.note(note)
         job = job_of(options, Job())
-        self._hidden, self._sending = secrets.read_values(job.secrets), choice_of(Cluster((), job))
+        self._hidden, self._sending = secrets.read_values(job.secrets), send_choice_of(Cluster((), job))
         self._in_files = tuple(secret.name for secret in job.secrets if secret.as_file)
         self._folder, look, self._needs = None, None, None
         if asked.choice.script:
             self._folder = folder = folder_to_send(options, Cluster((), Job())) or Path()
-            for each in asked.acted:
+            for each in asked.planned:
                 with roles.named(each.role.name):
                     folder_to_send(replace(options, script=shlex.join(each.words)), Cluster((), Job(folder=folder)))
             look = folder_look.look_at(folder, self._sending)
             folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
             folder_notes.tell(look, console)
-            self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
+            self._needs = packages_shown.read_requirements(options.requirements, self._folder, look, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
         self._named = visible_gpus({**os.environ, **asked.own.own})
-        self._gpus = local_gpus.count(asked.gpus, self._named) if self._folder else 0
+        self._gpus = local_gpus.count_gpus(asked.gpus, self._named) if self._folder else 0
         plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = choose_backend(options.backend, self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
@@ -136,7 +136,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._uuids: tuple[str, ...] = ()
         if self._gpus and here:
             what = options.run or environment.script_name(asked.choice.arguments)
-            own = local_gpus.take(asked.gpus, what, self._named)
+            own = local_gpus.claim_gpus(asked.gpus, what, self._named)
             self._held.callback(own.release)
             if asked.gpus != "auto" or self._named is not None:
                 self._console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
@@ -182,7 +182,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                 own = self._bring(self._folder, run_dir)
         machine, choice = observe.machine(), asked.choice
         about = (machine.cores, machine.system)
-        if asked.acted and own:
+        if asked.planned and own:
             run = self._with_roles(run_dir, own, *about)
         else:
             run = environment.local_spec(
@@ -192,11 +192,11 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             run = run.with_variables({environment.MAX_HOURS: hours})
         run = run.with_variables(asked.ends)
         if asked.least:
-            run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
+            run = run.grouped(asked.least, observe.free_ports(1 + asked.workers), token_hex(16))
         self._run = run
         if self.resumed:
             console.note(f"resuming in {display_path(run_dir)}, start {asked.choice.start}")
-            if other := resumable.other_than(run_dir, asked.choice.arguments, self._options.folder):
+            if other := resumable.describe_other_script(run_dir, asked.choice.arguments, self._options.folder):
                 console.warn(other)
         backend = self._kind(run)
         backend.say = console.note
@@ -208,17 +208,17 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def _with_roles(self, run_dir: Path, own: environment.Script, cores: int, system: str) -> environment.RunSpec:
         """The nodes of all roles. The GPUs are shared among the nodes."""
         asked = self._asked
-        total = sum(each.role.nodes for each in asked.acted)
-        doors = observe.doors(total + len(asked.acted))
-        acted = roles.with_ports(asked.acted, (port for _, port, _ in doors[total:]))
+        total = sum(each.role.nodes for each in asked.planned)
+        ports = observe.free_ports(total + len(asked.planned))
+        planned = roles.with_ports(asked.planned, (port for _, port, _ in ports[total:]))
 
-        def make(world: roles.Acted, port: int, ranks: int) -> environment.RunSpec:
+        def make(world: roles.PlannedRole, port: int, ranks: int) -> environment.RunSpec:
             script = replace(own, gpus=0, asked=ranks, restarts=world.restarts, bare=world.bare)
             about = (port, max(1, cores * world.role.nodes // total), system, script)
             return environment.local_spec(run_dir, asked.choice.start, world.role.nodes - 1, world.words, *about)
 
-        shares = environment.shares([each.role.gpus for each in acted for _ in each.nodes], own.gpus)
-        nodes = roles.on_this_machine(acted, doors[:total], shares, token_hex(16), make)
+        shares = environment.shares([each.role.gpus for each in planned for _ in each.nodes], own.gpus)
+        nodes = roles.on_this_machine(planned, ports[:total], shares, token_hex(16), make)
         given = tuple(
             replace(node, environment=node.environment | own.given(share, total))
             for node, share in zip(nodes, shares, strict=True)
@@ -229,7 +229,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's folder, and install its packages."""
         kind, asked = self._kind, self._asked
-        script.bring(folder, run_dir, self._sending)
+        script.copy_to_run(folder, run_dir, self._sending)
         own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
         own = own if self._options.no_cache else kind.with_caches(own)
         for target, source in () if kind.in_containers else own.data.items():
@@ -243,7 +243,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """Record this start in the run's folder. The time for building the image does not count."""
         self._began, asked, run = time.monotonic(), self._asked, self._run
         again: dict[str, Any] = {"again": shlex.join(words_again(self._options))}
-        if asked.acted:
+        if asked.planned:
             again |= {"roles": list(self._options.role), "role_of": roles.by_node(run)}
         if asked.choice.script:
             again["sent_from"] = resumable.sent_from(self._options.folder, run.run_dir.parent)
@@ -338,7 +338,7 @@ def choose_backend(wanted: str, gpus: int = 0, nodes: int = 1) -> tuple[plan.Bac
 def _refuse_strangers(code: Sequence[Path]) -> None:
     """Raise UsageError if code of another user would run as this user, who has not allowed it."""
     for folder in code:
-        if owner := stranger(folder):
+        if owner := other_owner(folder):
             words = f"of {owner}, who owns this folder, runs on this machine as you, and can do what you can"
             consent.require(folder, [Wish("script", words)], "muster up")
 
@@ -350,12 +350,12 @@ def _read(options: Options) -> tuple[Options, _Request]:
     options, command = read_command(options)
     choice = _choice(options, command)
     if choice.run_dir and not options.backend:  # the files that it wrote fit the backend it ran on
-        options = replace(options, backend=record.own(choice.run_dir).get("backend", ""))
+        options = replace(options, backend=record.own_fields(choice.run_dir).get("backend", ""))
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
     if choice.run_dir and choice.script and not options.role:
-        options = replace(options, role=tuple(record.own(choice.run_dir).get("roles") or ()))
-    acted = roles.read(options, ())
+        options = replace(options, role=tuple(record.own_fields(choice.run_dir).get("roles") or ()))
+    planned = roles.read(options, ())
     # The run to continue is known now: its record tells whether there is a script.
     options = replace(options, resume="", script=shlex.join(choice.arguments) * choice.script)
     refuse_pairs("up", options)
@@ -366,8 +366,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
     # A user's script gets one node unless the user asks for more: it may not support several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = value_of(options, "workers")
-    if acted:
-        workers = sum(each.role.nodes for each in acted) - 1
+    if planned:
+        workers = sum(each.role.nodes for each in planned) - 1
     elif workers is None:
         workers = usual if choice.workers is None else choice.workers
     command.refuse_nodes(1 + workers, f"give only one of the two: {FLAG.workers} {workers} means {1 + workers} nodes")
@@ -387,7 +387,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
         data={each.target: str(each.source.resolve()) for each in data},
     )
     ends = asked_ends(value_of(options, "grace"), value_of(options, "restart_with"))
-    return options, _Request(choice, workers, asked, command.notes, gpus, least, ends, acted)
+    return options, _Request(choice, workers, asked, command.notes, gpus, least, ends, planned)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -400,7 +400,7 @@ def _engine(wanted: str) -> EngineFacts:
 def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     """Choose what to run. --run gives the name of a new run, or of a run of this script to continue."""
     resume = options.resume
-    wanted = resumable.Asked(command.words, options.folder, trainer_words(options))
+    wanted = resumable.WantedRun(command.words, options.folder, trainer_words(options))
     name = read_run(options.run)
     if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:

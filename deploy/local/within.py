@@ -31,7 +31,7 @@ _RANK_FILE = re.compile(r"rank-([0-9]{1,9})\.(?:log|jsonl)")
 
 
 @dataclass(frozen=True)
-class Beside:
+class RankContext:
     """How to run a command next to a rank: the words before it and, for a process, its variables and folder.
 
     `guard`: a command that starts it so that it ends when its input ends (trainer/node/agent/within.py).
@@ -88,7 +88,7 @@ def shell_here(options: Options, words: Sequence[str]) -> int:
         signal.signal(signal.SIGINT, before)
 
 
-def _beside(options: Options, terminal: Sequence[str]) -> Beside:
+def _beside(options: Options, terminal: Sequence[str]) -> RankContext:
     """Find where a rank runs. Raises UsageError for a rank that is not a number, DeployError if it does not run."""
     run_dir, rank = record.find(options.run or "latest"), options.rank or "0"
     refuse_no_rank(rank)
@@ -100,14 +100,14 @@ def _beside(options: Options, terminal: Sequence[str]) -> Beside:
             work = run_dir / "work"
             home = {"HOME": str(run_dir / "home")} if (run_dir / "home").is_dir() else {}
             guard: tuple[str, ...] = (head.python, "-P", "-m", NODE_PROGRAMS, "within")
-            return Beside((), guard, {**head.environment, **home}, work if work.is_dir() else head.folder)
+            return RankContext((), guard, {**head.environment, **home}, work if work.is_dir() else head.folder)
     if run_dir.name in backends.ComposeBackend.running(folders.RUNS, client.find_engine()):
         containers = client.containers(run_dir.name)
         ranks = max(1, len(list((run_dir / "ranks").glob("rank-*.jsonl"))) // max(1, len(containers)))
         place = int(rank) // ranks
         if place < len(names) and names[place] in containers:
             guard = commands.node_program("within")
-            return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
+            return RankContext(("docker", "exec", *terminal, containers[names[place]]), guard)
     raise DeployError(
         f"{run_dir.name}: its rank {rank} is not running on this machine",
         f"to see whether it has ended: muster status {FLAG.run} {run_dir.name}; on hosts: name them with {FLAG.hosts}",

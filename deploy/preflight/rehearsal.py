@@ -20,7 +20,7 @@ from ..core.errors import SIGNALLED
 from ..core.facts import ended_how
 from ..core.program import host_fields
 from ..core.text import amount, in_seconds, listed, several
-from ..job.again import command_of
+from ..job.option_words import command_of
 from . import nccl_log, refusals
 from .networks import is_overlay
 from .request import Facts

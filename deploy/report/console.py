@@ -156,9 +156,9 @@ class Console:
 
     def error(self, fault: DeployError) -> None:
         """Print an expected fault, with its hint."""
-        self._print(self._err, Text.assemble(("error:", "bad"), f" {lines.set_in(fault.message)}"))
+        self._print(self._err, Text.assemble(("error:", "bad"), f" {lines.indented(fault.message)}"))
         if fault.hint:
-            self.hint(lines.set_in(fault.hint))
+            self.hint(lines.indented(fault.hint))
         if self.as_json:
             self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
 

@@ -13,15 +13,15 @@ from ..causes.end_causes import Cause
 from ..core.errors import DeployError, UsageError
 from ..explain import libraries
 from ..explain.signs.table import shows
-from ..job.again import command_of, read_again
+from ..job.option_words import command_of, read_again
 from ..job.options import FLAG, ROWS, flag_of
-from ..run.files import ends, record
+from ..run.files import record, recorded_ends
 from ..run.files.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.state.ranks import RankView
 from ..send.folder import missed, named_paths
-from ..send.folder.credentials import Choice
+from ..send.folder.credentials import SendChoice
 from ..send.image import official
 from ..send.packages import requirements
 from . import packages
@@ -84,7 +84,7 @@ def end(
     seconds: float,
     console: Console,
     fetch: str = "",
-    sent: tuple[Path, Choice] | None = None,
+    sent: tuple[Path, SendChoice] | None = None,
     node_paths: Mapping[str, frozenset[str]] | None = None,
 ) -> int:
     """Write the end of the run into its folder and show it; returns its exit code. `seconds`: since the run's start.
@@ -115,12 +115,12 @@ def _hint(
     result: Result,
     state: State,
     fetch: str,
-    sent: tuple[Path, Choice] | None,
+    sent: tuple[Path, SendChoice] | None,
     node_paths: Mapping[str, frozenset[str]],
 ) -> str:
     """The hint for a failed run: how to supply the file, module, library or variable that it lacked, or a fix."""
     words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN_CAUSES, record.facts(run_dir)
-    again: str = record.own(run_dir).get("again", "")
+    again: str = record.own_fields(run_dir).get("again", "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _MUSTER_FLAGS:
         return _join_hints(f"if {rejected[1]} is meant for Muster, put it before the script", result)
     if library := libraries.missing(words):
@@ -222,7 +222,7 @@ def _path_for_script(path: str) -> str:
 
 def show_again(run_dir: Path, console: Console, fetch: str) -> int:
     """Show the end that is recorded in outcome.json; returns the run's exit code."""
-    outcome, known = ends.end_of(run_dir), record.facts(run_dir)
+    outcome, known = recorded_ends.end_of(run_dir), record.facts(run_dir)
     verdict, step = outcome.get("verdict"), outcome.get("step", 0)
     message, hint, node = (outcome.get(name, "") for name in ("message", "hint", "node"))
     result = Result(verdict if verdict in CODES else "failed", message, hint, node, outcome.get("rank"), step)

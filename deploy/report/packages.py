@@ -20,14 +20,14 @@ from ..send.packages import install, project_file, requirements, settings
 from ..send.packages.base import Base, Foreseeing, Foreseen
 from ..send.packages.exchange import ToolFailed
 from ..send.packages.install import Each, Installed
-from ..send.packages.places import Place, ProcessPlace, at_once
+from ..send.packages.places import Place, ProcessPlace, on_all_places
 from ..send.packages.requirements import Requirements
 from ..send.packages.resolve import BESIDE_NONE
 from ..send.packages.settings import Settings
 from .console import Console
 
 
-def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
+def read_requirements(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """Read the folder's requirements and print which they are. `wanted`: value of --requirements. Raises UsageError."""
     sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
@@ -44,7 +44,7 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
     return needs
 
 
-def bring(
+def install_packages(
     places: Sequence[Place],
     needs: Requirements,
     console: Console,
@@ -52,7 +52,7 @@ def bring(
     torch: str = "",
     resolved: Callable[[Base], object] = lambda base: None,
     foreseen: Foreseeing | None = None,
-    each: Each = at_once,
+    each: Each = on_all_places,
 ) -> Installed:
     """Install the packages at every place and print what was done. `source`: the folder that is sent.
 
@@ -69,7 +69,7 @@ def bring(
     try:
         with console.waiting("packages") as say:
             about = (needs, own, lambda place, words: say(f"{place}: {words}"), source)
-            installed = install.bring(places, install.PackageRequest(*about, resolved, foreseen, each))
+            installed = install.install_packages(places, install.PackageRequest(*about, resolved, foreseen, each))
     except DeployError as fault:
         if own.left_out:
             console.warn(left)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..core.errors import DeployError, UsageError
-from ..core.near import near
+from ..core.suggest import near_match
 
 # In a checkout, the pages are below docs/; in a wheel, below `deploy` (setup.py).
 _ABOVE = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def read_page(words: tuple[str, ...]) -> str:
 
 def _meant(name: str, named: Mapping[str, Path]) -> str:
     """The page with a similar name, or else the one that mentions the name most often; empty if none does."""
-    if close := near(name, named):
+    if close := near_match(name, named):
         return close
     words = name.replace("-", " ")
     spoken = {page: path.read_text(encoding="utf-8").lower().count(words) for page, path in named.items()}

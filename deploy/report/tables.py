@@ -16,7 +16,7 @@ from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
-from ..run.files.ends import RUNNING, UNFINISHED
+from ..run.files.recorded_ends import RUNNING, UNFINISHED
 
 # An object of JSON.
 Value = dict[str, Any]

@@ -13,8 +13,8 @@ from ..core.text import amount, clock, duration, figure, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
-from ..run.inquest.slow import Works
-from ..run.outcome import Result, downloads, untold
+from ..run.inquest.slow import WorkTimes
+from ..run.outcome import Result, downloads, unreported_nodes
 from ..run.progress import State
 from ..run.state.ranks import RankView
 
@@ -73,7 +73,7 @@ def marks(state: State) -> dict[int, str]:
     seen = {rank: each for rank, each in state.ranks.views.items() if each.training}
     newest = max((each.stepped for each in seen.values()), default=0.0)
     own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
-    works = Works(own, {rank: each.data_ms for rank, each in seen.items()})
+    works = WorkTimes(own, {rank: each.data_ms for rank, each in seen.items()})
     marked = {}
     for rank, each in seen.items():
         if newest - each.stepped > max(_SILENT_S, _SILENT_STEPS * each.step_ms / 1000):
@@ -182,7 +182,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     remains = state.nodes.remains
     left = {node: (event["files"], event["bytes"]) for node, event in remains.items() if event["files"]}
     # On hosts, each node has its own files; on this machine, all nodes share a folder.
-    unsaid = untold(state) if fetch else []
+    unsaid = unreported_nodes(state) if fetch else []
     more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = remains and not unsaid
@@ -214,7 +214,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
-def set_in(text: str) -> str:
+def indented(text: str) -> str:
     """The text of an error or a hint, with all lines but the first indented: those are from a script or a host."""
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.near import near
 from ..core.program import COMMAND
+from ..core.suggest import near_match
 from ..core.text import several
 from ..job.script import PER_NODE
 from ..job.values import VISIBLE
@@ -300,7 +300,7 @@ def group_variable(
 def asked_style(text: str) -> dict[str, str]:
     """--style as a variable for the nodes; empty if not given. Raises UsageError for an unknown style."""
     if text and text not in STYLES:
-        style = near(text, STYLES, 0.5) or STYLES[0]
+        style = near_match(text, STYLES, 0.5) or STYLES[0]
         raise UsageError(
             f"--style {text}: not one of {', '.join(STYLES)}", f"muster {COMMAND} ... --style {style} -- train.py"
         )

@@ -21,7 +21,7 @@ from ..core.fields import document
 from ..core.text import amount
 from . import events as run_events
 from .events import Event
-from .files import apart, own_files
+from .files import host_copies, own_files
 
 # For all files together. The events of all ranks are sorted by time, so this is more than other readers may hold.
 # Documents beyond this limit wait for the next look.
@@ -91,7 +91,7 @@ class Follower:
         return sorted((event for event in events if event["t"] >= self.since), key=lambda event: float(event["t"]))
 
     @property
-    def goes_on(self) -> bool:
+    def only_grew(self) -> bool:
         """Whether all files together still fit into one call of `read`, and each has only grown since it was read."""
         sizes = self._line_files()
         with suppress(OSError):
@@ -111,7 +111,7 @@ class Follower:
     def _line_files(self) -> dict[str, int]:
         """The files of events and numbers: their paths relative to the run folder, with the size of each."""
         files = []
-        for folder in apart.folders(self._dir):
+        for folder in host_copies.folders(self._dir):
             files += _files(folder / "ranks", ".jsonl", "rank-")
             files += _files(folder, ".jsonl", "metrics")
             files += _files(folder / "telemetry", ".jsonl")

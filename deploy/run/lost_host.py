@@ -58,21 +58,21 @@ class Signs:
 class Misses:
     """What shows that a run misses a silent host.
 
-    `stood_s`: for how many seconds no rank has made a step. `ended`: the node of another host, which was to train, has
-    ended. `named`: the ranks' reports name this host's node as the one they wait for. `reports`: this run's ranks write
-    such reports.
+    `no_step_s`: for how many seconds no rank has made a step. `other_ended`: the node of another host, which was to
+    train, has ended. `is_waited_for`: the ranks' reports name this host's node as the one they wait for. `has_reports`:
+    this run's ranks write such reports.
     """
 
-    stood_s: float
-    ended: bool
-    named: bool
-    reports: bool
+    no_step_s: float
+    other_ended: bool
+    is_waited_for: bool
+    has_reports: bool
 
 
 def is_lost(signs: Signs, others: Iterable[Signs], misses: Misses, patience_s: float) -> bool:
     """Whether the run has lost the host. While the ranks train, no host is lost, however silent it is."""
-    missed = misses.ended and min(signs.silent_s, misses.stood_s) > BLAME_S
-    awaited = misses.named if misses.reports else misses.stood_s > patience_s
+    missed = misses.other_ended and min(signs.silent_s, misses.no_step_s) > BLAME_S
+    awaited = misses.is_waited_for if misses.has_reports else misses.no_step_s > patience_s
     # If no other host answers either, this machine is the one that is cut off.
     return (missed or (awaited and signs.silent_s > patience_s)) and any(other.ssh_s <= UNSEEN_S for other in others)
 

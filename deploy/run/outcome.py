@@ -205,7 +205,7 @@ def conclude(state: State, now: float) -> Result:
     return concluded(final(state), state.case.finding)
 
 
-def untold(state: State) -> list[str]:
+def unreported_nodes(state: State) -> list[str]:
     """The nodes that have not reported what a script left there: a node reports it when it ends, unless killed."""
     return [name for name in state.names if name not in state.nodes.remains]
 
@@ -219,7 +219,7 @@ def downloads(state: State) -> dict[str, tuple[int, str]]:
 def may_have_written(state: State) -> bool:
     """Whether a script left files, or may have left files on a node that has not reported it."""
     written = any(event["files"] for event in state.nodes.remains.values())
-    return written or bool(state.script and state.ranks.began and untold(state))
+    return written or bool(state.script and state.ranks.began and unreported_nodes(state))
 
 
 def may_continue(state: State) -> bool:
@@ -369,7 +369,7 @@ def _beyond_repair(state: State, now: float) -> Result | None:
     if finding and finding.cause == Cause.DISK_SILENT and now - state.case.found_at >= state.wait_lost_s:
         hint = f"on {finding.node}: findmnt; the container ends once that disk, or its server, answers"
         return _end_by(finding, hint, state)
-    if finding is None or not state.script or not living.keys() <= state.ranks.still.keys():
+    if finding is None or not state.script or not living.keys() <= state.ranks.stuck.keys():
         return None
     if finding.rank not in state.ranks.ends or now - state.case.found_at < ENDED_AFTER_S:
         return None

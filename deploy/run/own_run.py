@@ -14,7 +14,7 @@ from ..causes.end_causes import Cause
 from ..causes.table import end_of
 from ..core.text import several
 from ..explain.cause import Explanation, explain
-from ..explain.words import compiled
+from ..explain.words import compile_limited
 from .inquest.causes import Finding
 from .state.story import Happening
 
@@ -22,7 +22,7 @@ from .state.story import Happening
 _OPEN_CAUSES = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
 _MOST_LINES = 6
 # The part of a message before the words of an exception: who ended, and how.
-_WHO_ENDED = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
+_WHO_ENDED = compile_limited(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
 
 
 @dataclass(frozen=True)

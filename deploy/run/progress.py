@@ -63,7 +63,7 @@ class State(Evidence):
         return []
 
     def _apply(self, event: Event, now: float) -> None:
-        event = self.ranks.placed(event)
+        event = self.ranks.renumbered(event)
         if not self.ranks.take_world(event):
             return
         t = self.nodes.align(event, now)

@@ -28,11 +28,11 @@ from .environment import NodeSpec, RunSpec
 ROLES = "MUSTER_ROLES"
 # What a pod knows about itself (trainer/node/agent/pods.py), and the run's key, which is in a Secret of the cluster.
 ROLE, ROLE_INDEX, POD_KEY = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLES_KEY"
-Door = tuple[str, int, int]
+NodePorts = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Acted:
+class PlannedRole:
     """A role, or one of its worlds (`worlds`), with its parsed command. `processes`: the ranks on each of its nodes."""
 
     role: Role
@@ -52,7 +52,7 @@ class Acted:
         return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
 
 
-class Where(NamedTuple):
+class NodeAddress(NamedTuple):
     """How other nodes reach a node: its name, its address, its port for their questions; and its number of GPUs."""
 
     name: str
@@ -61,7 +61,7 @@ class Where(NamedTuple):
     gpus: int
 
 
-def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = "auto") -> tuple[Acted, ...]:
+def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = "auto") -> tuple[PlannedRole, ...]:
     """The roles in the order in which they start; none if the run has one command. Raises UsageError.
 
     `ranks`: the ranks on each node, from cluster.toml; they apply to the first role that ends the run.
@@ -69,7 +69,7 @@ def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = 
     if not options.role:
         return ()
     roles, folder = cast(options.role, hosts), Path(options.folder or ".")
-    first, acted = first_of(roles), []
+    first, planned = first_of(roles), []
     for role in roles:
         command = typed.read(role.command, folder, f"{FLAG.role} {role.name}")
         beside = options if role is first else Options()
@@ -77,8 +77,8 @@ def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = 
         # By default a program starts once for each GPU, but only one program can have the role's port.
         processes = read_text("nproc", asked or ("1" if command.python and role.port else "auto"))
         restarts = role.restart or command.restarts or int(beside.restarts or 0)
-        acted.append(Acted(role, command.words, processes, restarts, command.bare and not asked))
-    return tuple(acted)
+        planned.append(PlannedRole(role, command.words, processes, restarts, command.bare and not asked))
+    return tuple(planned)
 
 
 @contextmanager
@@ -90,28 +90,28 @@ def named(role: str) -> Iterator[None]:
         raise UsageError(f"role {role}: {fault.message}", fault.hint) from fault
 
 
-def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]:
+def with_ports(planned: Sequence[PlannedRole], free: Iterator[int]) -> tuple[PlannedRole, ...]:
     """The roles, with free ports for those that accept any port."""
     return tuple(
         replace(each, role=replace(each.role, port=next(free))) if each.role.port == ANY_PORT else each
-        for each in acted
+        for each in planned
     )
 
 
-def worlds(acted: Sequence[Acted]) -> Iterator[Acted]:
+def worlds(planned: Sequence[PlannedRole]) -> Iterator[PlannedRole]:
     """The worlds of all roles (nodes that train together), in the order in which they start.
 
     A world is a whole role, or one node of a role whose nodes are separate.
     """
-    for each in acted:
+    for each in planned:
         role, size = each.role, 1 if each.role.separate else each.role.nodes
         for first in range(0, role.nodes, size):
             yield replace(each, role=replace(role, nodes=size, hosts=role.hosts[first : first + size]))
 
 
-def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]:
+def with_gpus(hosts: Sequence[Host], planned: Sequence[PlannedRole]) -> tuple[Host, ...]:
     """The hosts, each with as many GPUs as its role asks for: the first ones, if the host lists its GPUs."""
-    asked = {name: each.role.gpus for each in acted for name in each.role.hosts}
+    asked = {name: each.role.gpus for each in planned for name in each.role.hosts}
     return tuple(
         replace(host, gpus=(host.gpus[:count] or 0) if isinstance(host.gpus, tuple) else count)
         if (count := asked.get(host.name, -1)) >= 0
@@ -121,21 +121,23 @@ def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]
 
 
 def on_this_machine(
-    acted: Sequence[Acted],
-    doors: Sequence[Door],
+    planned: Sequence[PlannedRole],
+    ports: Sequence[NodePorts],
     shares: Sequence[range],
     key: str,
-    make: Callable[[Acted, int, int], RunSpec],
+    make: Callable[[PlannedRole, int, int], RunSpec],
 ) -> tuple[NodeSpec, ...]:
-    """All nodes of a run on this machine. For each node, `doors` has its address and two ports, `shares` its GPUs.
+    """All nodes of a run on this machine. For each node, `ports` has its address and two ports, `shares` its GPUs.
 
     `make` plans one world, given its rendezvous port and the number of ranks on each of its nodes.
     """
-    names = [name for each in acted for name in each.nodes]
-    where = [Where(name, *door[:2], len(share)) for name, door, share in zip(names, doors, shares, strict=True)]
-    known, nodes = variables(acted, where, key, shared=True), list[NodeSpec]()
-    for world in worlds(acted):
-        spec = make(world, doors[len(nodes)][2], world.ranks_on(where[len(nodes)].gpus))
+    names = [name for each in planned for name in each.nodes]
+    addresses = [
+        NodeAddress(name, *door[:2], len(share)) for name, door, share in zip(names, ports, shares, strict=True)
+    ]
+    known, nodes = variables(planned, addresses, key, shared=True), list[NodeSpec]()
+    for world in worlds(planned):
+        spec = make(world, ports[len(nodes)][2], world.ranks_on(addresses[len(nodes)].gpus))
         for node in spec.nodes:
             name = names[len(nodes)]
             given = {**node.environment, **known, environment.NODE: name}
@@ -144,17 +146,17 @@ def on_this_machine(
 
 
 def variables(
-    acted: Sequence[Acted], where: Sequence[Where], key: str, shared: bool = False, within: int = 0
+    planned: Sequence[PlannedRole], addresses: Sequence[NodeAddress], key: str, shared: bool = False, within: int = 0
 ) -> dict[str, str]:
     """The variable that tells every node about all roles (docs/develop/contract.md).
 
-    `where`: all nodes, in the roles' order. `shared`: all nodes are on one machine, where the nodes of a role cannot
-    have the same port. `within`: how many seconds a node may take until it answers for the first time.
+    `addresses`: all nodes, in the roles' order. `shared`: all nodes are on one machine, where the nodes of a role
+    cannot have the same port. `within`: how many seconds a node may take until it answers for the first time.
     """
-    rest, rows, first_rank = iter(where), dict[str, Any](), 0
-    own = {each.role.name: tuple(islice(rest, each.role.nodes)) for each in acted}
-    main = first_of([each.role for each in acted])
-    for each in sorted(acted, key=lambda each: each.role is not main):
+    rest, rows, first_rank = iter(addresses), dict[str, Any](), 0
+    own = {each.role.name: tuple(islice(rest, each.role.nodes)) for each in planned}
+    main = first_of([each.role for each in planned])
+    for each in sorted(planned, key=lambda each: each.role is not main):
         role, begins, nodes = each.role, first_rank, dict[str, Any]()
         for index, node in enumerate(own[role.name]):
             service = role.port and role.port + index * shared
@@ -163,7 +165,7 @@ def variables(
             first_rank += each.ranks_on(node.gpus)
         about = {"name": role.name, "ends": role.ends, "after": role.after, "ready": how_ready(role.ready) or NO_SIGN}
         rows[role.name] = {**about, "within": wait(role.within), "nodes": nodes}
-    return {ROLES: json.dumps({"key": key, "within": within, "roles": [rows[each.role.name] for each in acted]})}
+    return {ROLES: json.dumps({"key": key, "within": within, "roles": [rows[each.role.name] for each in planned]})}
 
 
 def by_node(run: RunSpec) -> dict[str, str]:

@@ -12,10 +12,10 @@ from ..core.errors import DONE
 from ..job.load import (
     environment_of,
     gpus_of_each_node,
-    no_twins,
     read_run,
     read_text,
     read_what_runs,
+    refuse_duplicate_targets,
     value_of,
     with_roles_of_file,
 )
@@ -101,13 +101,13 @@ def _pods(
         main,
         variables={name: value for name, value in own.items() if name not in of_one},
         secrets=pods.secrets_of(options.secret),
-        mounts=no_twins(value_of(options, "mount")),
+        mounts=refuse_duplicate_targets(value_of(options, "mount")),
         claim=pods.object_of(FLAG.shared, options.shared) if options.shared else "",
         sent=words[:1] == (environment.SCRIPT,),
     )
 
 
-def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
+def _of_roles(run: str, acted: Sequence[roles.PlannedRole], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
     """Return the pods of each role. `nodes`: those of a script in addition to the roles (0: there is no script).
 
     `gpus`: the number of GPUs for a role that does not set it.
@@ -115,11 +115,11 @@ def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> 
     acted = roles.with_ports(acted, iter(_FREE_PORTS))
     given = {MAIN: nodes} if nodes else {}
     acted = [replace(each, role=replace(each.role, nodes=given.get(each.role.name, each.role.nodes))) for each in acted]
-    groups, where = list[pods.Group](), list[roles.Where]()
+    groups, where = list[pods.Group](), list[roles.NodeAddress]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
         where += [
-            roles.Where(node, pods.pod_name(run, role.name, index), _ROLES_PORT, own_gpus)
+            roles.NodeAddress(node, pods.pod_name(run, role.name, index), _ROLES_PORT, own_gpus)
             for index, node in enumerate(each.nodes)
         ]
         own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}

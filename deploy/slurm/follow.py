@@ -15,7 +15,7 @@ from ..core.names import NodeName, RunId
 from ..core.text import several
 from ..host import jobs, last_words
 from ..host.jobs import Job
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts

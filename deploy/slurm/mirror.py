@@ -66,7 +66,7 @@ class JobCopy(FolderCopy):
         if what != "add" or not _LOG.fullmatch(name):
             super()._write(path, what, offset, data)
             return
-        if locks.keeps(self._out):
+        if locks.is_first_writer(self._out):
             fresh = name not in self._begun  # start it anew: another command's copy of it may end at another place
             with own_files.open_to_append(self._dir, name, empty=fresh) as file:
                 if fresh and offset:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId
-from ..job.again import command_of
 from ..job.load import value_of
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
 from ..run.sbatch import SlurmJob, batch_script
-from ..send.folder.credentials import NO_CHOICE, Choice
+from ..send.folder.credentials import NO_CHOICE, SendChoice
 from .planned import mounts_of
 
 # Options of sbatch that users cannot set here -> what to do instead. They extend those that any batch script
@@ -52,7 +52,7 @@ class JobRequest:
     words: tuple[str, ...] = ()
     script: bool = False
     folder: Path | None = None
-    choice: Choice = NO_CHOICE
+    choice: SendChoice = NO_CHOICE
     after: str = ""
 
 

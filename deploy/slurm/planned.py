@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from ..core.errors import UsageError
 from ..core.names import NODE_PROGRAMS, RunId
-from ..job.again import pairs_of
-from ..job.load import no_twins, read_command, read_run, read_what_runs, trainer_words, value_of
+from ..job.load import read_command, read_run, read_what_runs, refuse_duplicate_targets, trainer_words, value_of
+from ..job.option_words import pairs_of
 from ..job.options import FLAG, Options
 from ..run import environment
 from ..run.files import record
@@ -37,7 +37,7 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
 def mounts_of(options: Options) -> tuple[str, ...]:
     """Return the folders of --mount in the form that pyxis and Apptainer accept. Raises UsageError."""
-    mounts = no_twins(value_of(options, "mount"))
+    mounts = refuse_duplicate_targets(value_of(options, "mount"))
     if lacking := next((mount.source for mount in mounts if mount.create), ""):
         made = f"{FLAG.setup} {shlex.quote(f'mkdir -p {shlex.quote(lacking)}')}"
         raise UsageError(f"{FLAG.mount} {lacking}: containers under Slurm cannot create the folder", made)

@@ -1,6 +1,6 @@
 """Find runs on Slurm by this user's records: runs/ID/record.json has the login node, the shared folder and the job.
 
-Only a record with this user's valid seal counts (record.own), so no other user can insert a host or a job.
+Only a record with this user's valid seal counts (record.own_fields), so no other user can insert a host or a job.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import DeployError, UsageError
-from ..core.names import RunId, asked_run
+from ..core.names import RunId, check_run_id
 from ..host.jobs import AWAY
-from ..job.again import command_of
 from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, record, resumable
-from ..run.files.resumable import Asked
+from ..run.files.resumable import WantedRun
 from .login import Login, Unknown
 from .plan import JobRequest
 
@@ -53,7 +53,7 @@ def find(run: str, newest: bool = True) -> RecordedRun | None:
             return None
         run = own.name
     folder = record.path_of(RunId(read_run(run)))
-    facts = record.own(folder)
+    facts = record.own_fields(folder)
     if facts.get("backend") != record.SLURM or len(facts.get("hosts", ())) != 1 or not facts.get("shared"):
         return None
     (login,) = hosts_of_flag(facts["hosts"][0])
@@ -69,7 +69,7 @@ def find(run: str, newest: bool = True) -> RecordedRun | None:
     )
 
 
-def to_resume(wanted: str, names: Asked) -> RecordedRun:
+def to_resume(wanted: str, names: WantedRun) -> RecordedRun:
     """Return the run to resume: `wanted` is an id, or `latest` for the newest run on Slurm that matches `names`.
 
     `names`: what the command asks to run. Raises UsageError.
@@ -77,9 +77,9 @@ def to_resume(wanted: str, names: Asked) -> RecordedRun:
     if wanted == "latest":
         newest = resumable.newest(record.SLURM, names)
         if newest is None:
-            resumable.refuse_none(names, record.on(record.SLURM))
+            resumable.refuse_none(names, record.runs_on(record.SLURM))
         wanted = newest.name
-    run_dir = record.path_of(RunId(asked_run(FLAG.resume, wanted)))
+    run_dir = record.path_of(RunId(check_run_id(FLAG.resume, wanted)))
     if not run_dir.exists():
         resumable.refuse_unknown(wanted)
     resumable.refuse_elsewhere(run_dir, record.SLURM)

@@ -12,14 +12,14 @@ from ..core.results import all_faults
 from ..core.text import in_seconds, last_line
 from ..host import commands, jobs, last_words
 from ..host.files import gather
-from ..job.again import command_of, stop_wait_s
+from ..job.option_words import command_of, stop_wait_s
 from ..job.options import FLAG, Options
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import shown_ranks
-from ..run.files import ends, folders, record
+from ..run.files import folders, record, recorded_ends
 from ..run.progress import State
 from ..run.state import times
 from . import follow, job_end, words
@@ -39,7 +39,7 @@ _OWN_STATES = {
 def attach(recorded: RecordedRun, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; return its exit code."""
     ranks = shown_ranks(rank)
-    if ends.end_of(recorded.run_dir):
+    if recorded_ends.end_of(recorded.run_dir):
         return ending.show_again(recorded.run_dir, console, command_of("fetch", run=recorded.run))
     with (
         Interrupts(console, "looking for the run", CONTINUES) as interrupts,

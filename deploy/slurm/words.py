@@ -6,7 +6,7 @@ import re
 
 from ..core.text import several
 from ..host.jobs import Job
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG
 
 _MOST_HOSTS = 8

@@ -21,7 +21,7 @@ def grouped(nodes, recipe, steps=STEPS, least=2):
     """Start three nodes, of which one may be lost."""
     options = ("--recipe", recipe, "--batch", BATCH, "--steps", steps, "--checkpoint-every", 10, "--eval-every", 0)
     run = nodes(2, *options)
-    run.spec = run.spec.grouped(least, machine.doors(3), "key")
+    run.spec = run.spec.grouped(least, machine.free_ports(3), "key")
     return run.start()
 
 

@@ -14,7 +14,7 @@ def newcomer(run, name, place, key="key"):
     """Start a node that is not in the plan of the others."""
     template = run.spec.nodes[-1]
     plan = json.loads(template.environment[GROUP])
-    address, register, port = machine.doors(1)[0]
+    address, register, port = machine.free_ports(1)[0]
     plan |= {"key": key, "nodes": plan["nodes"] | {name: [address, register, port]}}
     plan |= {"spares": [*plan.get("spares", []), name], "joined": {name: [address, port, place]}}
     environment = template.environment | {GROUP: json.dumps(plan), NODE: name}
@@ -30,7 +30,7 @@ def with_newcomer(run):
 def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_none(nodes, recipe_file):
     options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10)
     run = nodes(2, *options, "--eval-every", 0)
-    run.spec = run.spec.grouped(2, machine.doors(3), "key")
+    run.spec = run.spec.grouped(2, machine.free_ports(3), "key")
     run.start()
     trains(run)
     newcomer(run, "stranger", 3, key="another")

@@ -91,7 +91,7 @@ def hosts(tmp_path, request):
     (tmp_path / "told").mkdir()
     (tmp_path / "sent" / "train.py").write_text(SCRIPT)
     spec = local_spec(tmp_path / "run", 1, 2 + spares, ("--script", "train.py", str(tmp_path / "told")), 0, 2, "Linux")
-    where = dict(zip(spec.names, machine.doors(3 + spares), strict=True))
+    where = dict(zip(spec.names, machine.free_ports(3 + spares), strict=True))
     more = {"MUSTER_SENT": str(tmp_path / "sent"), "MUSTER_SHARE_KEY": "00ff" * 8, "PET_MAX_RESTARTS": "1"}
     more |= group_variable(2 + spares, "00ff" * 8, where, apart=True, spares=spec.names[3:])
     made = [Host(tmp_path / node.name, node, spec, more) for node in spec.nodes]
@@ -172,7 +172,7 @@ def test_a_joining_host_takes_a_lost_hosts_place_with_files_that_the_others_kept
     new = copy.copy(third)
     new.name, new.folder = "late", tmp_path / "late"
     (new.folder / "logs").mkdir(parents=True)
-    plan, where = json.loads(third.variables[GROUP]), machine.doors(1)[0]
+    plan, where = json.loads(third.variables[GROUP]), machine.free_ports(1)[0]
     plan["nodes"]["late"], plan["spares"], plan["joined"] = where, ["late"], {"late": [where[0], where[2], 3]}
     new.variables = {**third.variables, GROUP: json.dumps(plan), NODE: "late", "MUSTER_RUN_DIR": str(new.folder)}
     new.start()

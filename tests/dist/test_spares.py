@@ -24,7 +24,7 @@ STEPS = 100_000
 
 def planned(run, least, spares=0, arbiter=""):
     """Make the last nodes of a local run spares, or one an arbiter; options allow this only for runs on hosts."""
-    where = dict(zip(run.spec.names, machine.doors(len(run.spec.names)), strict=True))
+    where = dict(zip(run.spec.names, machine.free_ports(len(run.spec.names)), strict=True))
     waiting = run.spec.names[len(where) - spares :]
     more = group_variable(least, "key", where, spares=waiting, arbiter=arbiter)
     run.spec = replace(run.spec.with_variables(more), least=least)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.engine import bringing
+from deploy.engine import install_bare
 from deploy.host import logs
 from lab.waiting import until
 
@@ -363,12 +363,12 @@ def test_a_container_waiting_for_its_restart_is_removed_immediately_and_for_good
 
 def test_a_running_command_survives_another_muster_version_at_its_login(engine):
     """A running engine starts itself again from its own folder for each command in a container. Old folders go."""
-    place, modules = engine.home / ".muster/bin", bringing._packed()[1]
+    place, modules = engine.home / ".muster/bin", install_bare._packed()[1]
     (place / "old").mkdir(parents=True)
     os.utime(place / "old", (0, 0))
     for digest in ("first", "second"):
         brought = subprocess.run(
-            bringing._SCRIPT("bring-bare", digest, ""),
+            install_bare._SCRIPT("bring-bare", digest, ""),
             env={"HOME": str(engine.home), "PATH": os.environ["PATH"]},
             input=modules,
             capture_output=True,
@@ -385,9 +385,9 @@ def test_a_broken_engine_does_not_replace_a_working_one(engine):
     """Example: a full disk. The installed engine has runs, and the user must be able to stop them."""
     broken = json.dumps({"main.py": "def main(): return 3\n"}).encode()
     given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
-    whole = bringing._packed()[1]
+    whole = install_bare._packed()[1]
     for digest, modules, code in (("first", whole, 0), ("second", broken, 3), ("third", whole[:-9], 1)):
-        words = bringing._SCRIPT("bring-bare", digest, "")
+        words = install_bare._SCRIPT("bring-bare", digest, "")
         assert subprocess.run(words, env=given, input=modules, capture_output=True).returncode == code
     place = engine.home / ".muster/bin"
     assert subprocess.run([place / "docker", "ps"], env=given).returncode == 0

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from deploy.send.packages import install, uv
-from deploy.send.packages.here import Here
+from deploy.send.packages.local_runner import LocalRunner
 from deploy.send.packages.places import DockerPlace
 from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
@@ -42,7 +42,7 @@ def login(tmp_path, tool, monkeypatch):
     docker.chmod(0o700)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
-    Here().run(("docker", "image", "add", "muster-bare:python", ""))
+    LocalRunner().run(("docker", "image", "add", "muster-bare:python", ""))
     with served(FILES) as (address, _):
         yield Login(home, own, f"{address}/simple")
 
@@ -53,12 +53,14 @@ class Login:
     def __init__(self, home: Path, own: Path, address: str) -> None:
         self.root, self.marks, self._own = home / ".muster/bare" / os.uname().nodename, home / ".muster/packages", own
         self._settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1"})
-        self.place = DockerPlace("host", Here(), "muster-bare:python", "me", (os.getuid(), os.getgid()), bare=True)
+        self.place = DockerPlace(
+            "host", LocalRunner(), "muster-bare:python", "me", (os.getuid(), os.getgid()), bare=True
+        )
 
     def bring(self, lines: str) -> Path:
         needs = Requirements("needs.txt", "torch", (("needs.txt", lines.encode()),))
         asked = install.PackageRequest(needs, self._settings, lambda *_: None, self._own, each=each)
-        made = install.bring([self.place], asked, self._own)
+        made = install.install_packages([self.place], asked, self._own)
         return next((self.root / "volumes" / made.environments["host"] / "data").glob("lib/python*/site-packages"))
 
     def sizes(self) -> list[int]:

@@ -19,7 +19,7 @@ import pytest
 from deploy.core.scripts import Scripts
 from deploy.door.framing import shell_line
 from deploy.host import commands, leftovers
-from deploy.run.files import apart
+from deploy.run.files import host_copies
 
 RUN = "r1"
 SCRIPTS = Scripts(commands.__file__)
@@ -211,7 +211,7 @@ def test_growing_files_are_sent_completely_in_pieces_also_from_an_offset(any_hos
     assert [int(row[2]) for row in pieces] == [commands.PIECE * n for n in range(4)]
     assert b"".join(base64.b64decode(row[3]) for row in pieces) == data
     assert rows[-1][:2] == ["doc", "outcome/a.json"], "the verdict comes last"
-    here = commands.file_lines({"ranks/rank-0.jsonl": f"{len(data) - 3} {apart.time_in(data)}"})
+    here = commands.file_lines({"ranks/rank-0.jsonl": f"{len(data) - 3} {host_copies.time_in(data)}"})
     argv = commands.follow("c", str(any_host.run), "MARK", "", 0.1)
     output = re.findall(
         r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv, input=here).stdout.decode(), re.M
@@ -223,8 +223,8 @@ def test_a_follower_with_files_of_hundreds_of_hosts_continues_where_it_was(host)
     """The kernel takes 128 KiB in one argument; with 256 hosts of 8 ranks, no run could be followed again."""
     data = b'{"t": 1795238100.123, "kind": "began"}\n'
     (host.run / "ranks/rank-7.jsonl").write_bytes(data)
-    here = {f"ranks/rank-{rank}.jsonl": f"123456789 {apart.time_in(data)}" for rank in range(4096)}
-    here["ranks/rank-7.jsonl"] = f"{len(data) - 3} {apart.time_in(data)}"
+    here = {f"ranks/rank-{rank}.jsonl": f"123456789 {host_copies.time_in(data)}" for rank in range(4096)}
+    here["ranks/rank-7.jsonl"] = f"{len(data) - 3} {host_copies.time_in(data)}"
     line = shell_line("BEGINS", commands.follow("c", str(host.run), "MARK", "", 0.1))
     told = host.sh(["sh", "-c", line], input=commands.file_lines(here)).stdout.decode()
     assert re.findall(r"^MARK add (\S+) (\d+) (\S+) \.$", told, re.M) == [
@@ -239,7 +239,7 @@ def test_hundreds_of_files_are_sent_in_seconds_and_the_verdict_last(host):
         (host.run / f"nodes/n{rank}.json").write_text("{}")
     (host.run / "outcome/n0-0.json").write_text("{}")
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
-    here = {f"ranks/rank-{rank}.jsonl": f"{len(text) - 1} {apart.time_in(text)}" for rank in range(400)
+    here = {f"ranks/rank-{rank}.jsonl": f"{len(text) - 1} {host_copies.time_in(text)}" for rank in range(400)
             if (text := f'{{"t": {rank}.5}}\n'.encode())}  # fmt: skip
     told = host.sh(argv, timeout=60, input=commands.file_lines(here)).stdout.decode()
     rows = [line.split()[1:] for line in told.splitlines() if re.match("MARK (add|doc) ", line)]
@@ -251,7 +251,7 @@ def test_hundreds_of_files_are_sent_in_seconds_and_the_verdict_last(host):
 def test_a_file_is_sent_from_its_beginning_if_the_known_one_is_another_hosts(any_host):
     own = b'{"t": 1795238100.123, "kind": "began"}\n'
     (any_host.run / "ranks/rank-0.jsonl").write_bytes(own)
-    anothers = apart.time_in(b'{"t": 1795230000.456, "kind": "began"}\n')
+    anothers = host_copies.time_in(b'{"t": 1795230000.456, "kind": "began"}\n')
     here = commands.file_lines(dict.fromkeys(("ranks/rank-0.jsonl", "ranks/rank-9.jsonl"), f"48000 {anothers}"))
     argv = commands.follow("c", str(any_host.run), "MARK", "", 0.1)
     rows = [line.split(" ") for line in any_host.sh(argv, input=here).stdout.decode().splitlines() if " add " in line]

@@ -111,7 +111,7 @@ def bring(tmp_path, tool):
         place = ProcessPlace(HERE, sys.executable, own.parent / "environments", folder)
         place_of = {HERE: place}
         asked = install.PackageRequest(needs, settings, lambda *_: None, folder, each=each)
-        done = install.bring(list(place_of.values()), asked, own)
+        done = install.install_packages(list(place_of.values()), asked, own)
         return next(Path(done.environments[HERE]).glob("lib/python*/site-packages"))
 
     return bring

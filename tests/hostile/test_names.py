@@ -67,7 +67,7 @@ def test_a_name_that_could_lead_elsewhere_is_refused_as_a_run_id(name) -> None:
     assert fault.value.message.isprintable(), "a terminal would obey the message"
     assert "muster.run" in fault.value.message
     with pytest.raises(UsageError):
-        names.asked("--run", name, names.run_id)
+        names.check_typed("--run", name, names.run_id)
 
 
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, [], {}, ["a"], 10**6000], ids=lambda value: type(value).__name__)

@@ -12,8 +12,8 @@ from deploy.core.errors import UsageError
 from deploy.hosts.backend import RunHandle
 from deploy.hosts.look import attach
 from deploy.report.page import run as page
-from deploy.run.files import ends, folders, record, resumable
-from deploy.run.files.resumable import Asked
+from deploy.run.files import folders, record, recorded_ends, resumable
+from deploy.run.files.resumable import WantedRun
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
 
@@ -65,13 +65,13 @@ CHANGES = {
 @pytest.mark.parametrize("changed", CHANGES)
 def test_a_record_that_others_changed_is_not_resumed(runs, changed):
     run_dir, other = started(runs, 1.7e9, ["--steps", "7"]), started(runs, 1.6e9, ["--steps", "8"])
-    assert resumable.choose("latest", Asked()).arguments == ("--steps", "7")
-    assert record.own(run_dir)
+    assert resumable.choose("latest", WantedRun()).arguments == ("--steps", "7")
+    assert record.own_fields(run_dir)
     CHANGES[changed](run_dir, other)
-    assert record.own(run_dir) == {}
+    assert record.own_fields(run_dir) == {}
     with pytest.raises(UsageError, match="this machine did not record"):
-        resumable.choose(str(run_dir), Asked())
-    assert resumable.choose("latest", Asked()).arguments == ("--steps", "8")
+        resumable.choose(str(run_dir), WantedRun())
+    assert resumable.choose("latest", WantedRun()).arguments == ("--steps", "8")
     html = page.write(run_dir).read_text()
     assert "Run again" not in html
     assert "Go on from here" not in html
@@ -82,7 +82,7 @@ def test_latest_without_an_own_run_is_refused_with_the_next_command(runs):
     saved(foreign)
     change(foreign, arguments=EVIL, id="foreign", starts=[{"t": 1.9e9}])
     with pytest.raises(UsageError) as caught:
-        resumable.choose("latest", Asked())
+        resumable.choose("latest", WantedRun())
     assert f"--resume {foreign}/checkpoints" in caught.value.hint
 
 
@@ -101,7 +101,7 @@ def test_a_run_works_without_a_seal_if_no_key_can_be_stored(runs, tmp_path, monk
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     run_dir = started(runs, 1.7e9, ["--steps", "7"])
     assert record.facts(run_dir)["arguments"] == ["--steps", "7"]
-    assert record.own(run_dir) == {}
+    assert record.own_fields(run_dir) == {}
 
 
 def test_a_fetched_folder_is_never_run_from(hostile):
@@ -136,14 +136,14 @@ def test_a_command_from_a_label_is_shown_and_not_executed(hostile):
     assert done.code == 75, done.output
     run_dir = rig.runs / "R"
     assert record.facts(run_dir)["arguments"] == command.split()
-    assert "arguments" not in record.own(run_dir)
-    assert record.own(run_dir)["hosts"] == ["evil"]
+    assert "arguments" not in record.own_fields(run_dir)
+    assert record.own_fields(run_dir)["hosts"] == ["evil"]
     page = (run_dir / "report.html").read_text()
     assert "Run again" not in page
     assert "evil.py" not in done.err
     saved(run_dir)
     with pytest.raises(UsageError):
-        resumable.choose("latest", Asked())
+        resumable.choose("latest", WantedRun())
     assert rig.harm("R") == []
 
 
@@ -164,7 +164,7 @@ def test_the_outcome_of_a_foreign_run_suggests_no_command(hostile):
 def test_the_outcome_of_an_own_run_suggests_a_command(runs):
     run_dir = started(runs, 1.7e9, ["--steps", "7"])
     (run_dir / "outcome.json").write_text(json.dumps({"verdict": "stopped", "hint": "muster resume"}))
-    assert ends.end_of(run_dir)["hint"] == "muster resume"
+    assert recorded_ends.end_of(run_dir)["hint"] == "muster resume"
 
 
 def test_the_command_to_run_again_is_quoted(runs):

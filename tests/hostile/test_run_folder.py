@@ -19,7 +19,7 @@ from deploy.run.follower import Follower
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening
-from deploy.send.folder.credentials import Choice
+from deploy.send.folder.credentials import SendChoice
 
 MINE = "not yours\n"
 
@@ -139,9 +139,9 @@ def test_a_scripts_folder_is_copied_into_its_run_and_through_no_link(planted, tm
     (tmp_path / "project/train.py").write_text("print(1)\n")
     for is_folder in (False, True):
         plant("sent", is_folder)
-        script.bring(tmp_path / "project", run_dir, Choice())
+        script.copy_to_run(tmp_path / "project", run_dir, SendChoice())
         assert not (run_dir / "sent").is_symlink()
-        assert (script.sent(run_dir) / "train.py").read_text() == "print(1)\n"
+        assert (script.sent_folder(run_dir) / "train.py").read_text() == "print(1)\n"
         shutil.rmtree(run_dir / "sent")
     assert not list(tmp_path.glob(".muster-sent-*"))
 
@@ -154,15 +154,15 @@ def test_a_copy_of_the_folder_contains_no_earlier_copy_even_after_a_kill(planted
     child = os.fork()
     if child == 0:
         own_files.replace_folder = lambda *_: os._exit(9)
-        script.bring(tmp_path, run_dir, Choice())
+        script.copy_to_run(tmp_path, run_dir, SendChoice())
     os.waitpid(child, 0)
     assert len(list(tmp_path.glob(".muster-sent-*/sent"))) == 1
     if not killed:
         shutil.rmtree(next(tmp_path.glob(".muster-sent-*")))
-    script.bring(tmp_path, run_dir, Choice())
-    sent = {path.name for path in script.sent(run_dir).rglob("*") if not path.is_dir()}
+    script.copy_to_run(tmp_path, run_dir, SendChoice())
+    sent = {path.name for path in script.sent_folder(run_dir).rglob("*") if not path.is_dir()}
     assert sent == {"train.py", "file", "a.json", "master.log", "rank-0.jsonl"}
-    assert len(list(script.sent(run_dir).glob(".muster*"))) == killed
+    assert len(list(script.sent_folder(run_dir).glob(".muster*"))) == killed
 
 
 def test_ranks_lines_are_read_through_no_link(planted):

@@ -16,7 +16,7 @@ from deploy.core.errors import UsageError
 from deploy.job.load import load_cluster
 from deploy.job.options import Options
 from deploy.send.folder import credentials, folder_look, left_out
-from deploy.send.folder.credentials import Choice, choice_of
+from deploy.send.folder.credentials import SendChoice, send_choice_of
 from deploy.send.folder.folder_stream import FolderStream
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
@@ -91,7 +91,7 @@ def test_no_planted_credential_is_sent_and_all_else_is(folder):
 @pytest.mark.holds("credentials-stay")
 def test_unsent_files_are_listed_once_with_the_option_that_sends_them(folder):
     listed = {entry.path: entry for entry in folder_look.look_at(folder).credentials}
-    assert set(listed) == {*(credentials.place_of(path) for path in NAMED), *HELD}
+    assert set(listed) == {*(credentials.credential_path(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(listed)
     sentence = left_out.describe([listed[".env"], listed["server.pem"]])
     assert sentence.startswith("not sent: .env, server.pem (a private key); --include .env ")
@@ -99,14 +99,14 @@ def test_unsent_files_are_listed_once_with_the_option_that_sends_them(folder):
 
 
 def test_an_included_file_is_sent_without_other_credentials(folder):
-    files, _ = sent(folder, Choice(frozenset({".env", ".aws/sso", "deploy.txt"})))
+    files, _ = sent(folder, SendChoice(frozenset({".env", ".aws/sso", "deploy.txt"})))
     assert set(files) == {*PLAIN, ".dockerignore", ".env", ".aws/sso/cache/x.json", "deploy.txt"}
 
 
 @pytest.mark.parametrize("path", ["gone", "../out", ".aws/gone"])
 def test_a_name_that_includes_nothing_is_refused(folder, path):
     with pytest.raises(UsageError, match="--include"):
-        folder_look.look_at(folder, Choice(frozenset({path})))
+        folder_look.look_at(folder, SendChoice(frozenset({path})))
 
 
 @pytest.mark.holds("secret-source-stays")
@@ -122,7 +122,7 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
         given = tmp_path / "twin"
         os.link(source, given)
     name = str(source.relative_to(folder))
-    choice = Choice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
+    choice = SendChoice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
     files, _ = sent(folder, choice)
     assert name not in files
     (listed,) = [entry for entry in folder_look.look_at(folder, choice).credentials if entry.never]
@@ -133,14 +133,14 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
 def test_a_link_to_a_secrets_file_takes_its_name_along_and_not_its_content(folder, tmp_path):
     (tmp_path / "outside").write_text(PLANTED)
     (folder / "inside").symlink_to(tmp_path / "outside")
-    _, data = sent(folder, Choice(sources={"TOKEN": tmp_path / "outside"}))
+    _, data = sent(folder, SendChoice(sources={"TOKEN": tmp_path / "outside"}))
     assert PLANTED.encode() not in data
 
 
 @pytest.mark.holds("secret-source-stays")
 def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
     (folder / "notes.md").write_text(f"the token is {PLANTED}-too.\n")
-    files, data = sent(folder, Choice(values={"TOKEN": f"{PLANTED}-too", "SHORT": "{}"}))
+    files, data = sent(folder, SendChoice(values={"TOKEN": f"{PLANTED}-too", "SHORT": "{}"}))
     assert "notes.md" not in files
     assert PLANTED.encode() not in data
 
@@ -148,7 +148,9 @@ def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
 def test_a_script_that_holds_a_secret_is_refused_before_anything_is_asked(folder):
     (folder / "train.py").write_text(f"TOKEN = '{PLANTED}'\n")
     with pytest.raises(UsageError, match=r"train.py: Muster does not send it.*the value of TOKEN") as refused:
-        folder_look.refuse_unsent(folder_look.look_at(folder, Choice(values={"TOKEN": PLANTED})), folder, "train.py")
+        folder_look.refuse_unsent(
+            folder_look.look_at(folder, SendChoice(values={"TOKEN": PLANTED})), folder, "train.py"
+        )
     assert PLANTED not in str(refused.value) + refused.value.hint
 
 
@@ -163,7 +165,7 @@ def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_pat
     monkeypatch.delenv("ABSENT", raising=False)
     options = Options(cluster=str(cluster), include=(".env",))
     loaded = load_cluster(options)
-    choice = choice_of(loaded)
+    choice = send_choice_of(loaded)
     assert choice.include == {".env", "id_rsa"}
     assert {name: Path(path).name for name, path in choice.sources.items()} == {"TOKEN": "token.txt"}
     assert choice.values == {"TOKEN": PLANTED}
@@ -199,9 +201,9 @@ def test_a_build_is_told_which_credentials_it_could_copy(folder):
 @pytest.mark.holds("build-context")
 def test_a_secrets_file_in_the_build_context_is_refused(folder):
     plant(folder, {"Dockerfile": "FROM scratch\n", "token.txt": PLANTED})
-    choice = Choice(frozenset({"token.txt"}), {"TOKEN": folder / "token.txt"})
+    choice = SendChoice(frozenset({"token.txt"}), {"TOKEN": folder / "token.txt"})
     with pytest.raises(UsageError, match=r"token.txt: the build could copy this file.*the secret TOKEN") as refused:
         folder_look.exposed_credentials(folder / "Dockerfile", choice)
     assert ".dockerignore" in refused.value.hint
     (folder / ".dockerignore").write_text("token.txt\n")
-    folder_look.exposed_credentials(folder / "Dockerfile", Choice(sources=choice.sources))
+    folder_look.exposed_credentials(folder / "Dockerfile", SendChoice(sources=choice.sources))

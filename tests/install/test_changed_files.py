@@ -48,7 +48,7 @@ def bring(tmp_path, tmp_path_factory, monkeypatch):
         read = requirements.read(folder, "requirements.txt", {"requirements.txt"})
         places = [ProcessPlace(name, sys.executable, tmp_path / name / "environments", folder) for name in names]
         settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1"})
-        done = install.bring(places, install.PackageRequest(read, settings, lambda *_: None, folder), own)
+        done = install.install_packages(places, install.PackageRequest(read, settings, lambda *_: None, folder), own)
         return {name: next(Path(made).glob("lib/python*/site-packages")) for name, made in done.environments.items()}
 
     files = dict(with_a_record(name, tmp_path) for name in ("plain", "other", "third"))

@@ -17,7 +17,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.send.ahead import Ahead
+from deploy.send.background import BackgroundTask
 from deploy.send.packages import base, install, requirements, resolve, store, uv
 from deploy.send.packages.exchange import ToolFailed
 from deploy.send.packages.from_source import git
@@ -146,8 +146,8 @@ def bring(tmp_path, address, tool):
             (own / tool.name).symlink_to(tool)
         if coming:
             ahead = (places, asked, None, own) if coming is NOW else ((), asked, coming, own)
-            asked = replace(asked, foreseen=Ahead(lambda: install.foresee(*ahead)))
-        return install.bring(places, asked, own)
+            asked = replace(asked, foreseen=BackgroundTask(lambda: install.foresee(*ahead)))
+        return install.install_packages(places, asked, own)
 
     return bring
 

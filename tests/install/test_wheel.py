@@ -59,7 +59,9 @@ def test_pages_are_included_and_their_links_are_commands_that_print_pages(instal
 
 
 def test_the_python_api_works_and_uses_the_installed_command_names(installed, tmp_path):
-    code = "from muster import UsageError as U; from muster.deploy.job.again import command_of as c; print(c('up'))"
+    code = (
+        "from muster import UsageError as U; from muster.deploy.job.option_words import command_of as c; print(c('up'))"
+    )
     code += "; print(U.__module__)"
     done = run(str(installed[0].parent / "python"), "-c", code, cwd=tmp_path)
     assert done.stdout.split() == ["muster", "up", "muster.deploy.core.errors"], done.stderr

@@ -51,7 +51,7 @@ def rule_line(name: str, rule: Rule) -> str:
     """A line that names the options which this one excludes or needs."""
     what = condition(name, rule.terms, vars(FLAG)).removeprefix(f"{flag_of(name)}: ")
     where = f" ({', '.join(f'`{each}`' for each in rule.on.split() if each in ROWS[name].helps)})" if rule.on else ""
-    return f"- {what}{where}: {rule.why}{f'; {rule.instead}' if rule.instead else ''}"
+    return f"- {what}{where}: {rule.why}{f'; {rule.hint}' if rule.hint else ''}"
 
 
 def keys_table() -> str:

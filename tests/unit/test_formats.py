@@ -15,7 +15,7 @@ from deploy.job.cluster import from_file
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
 from deploy.run import events
-from deploy.run.files import code, ends, folders, record, resumable
+from deploy.run.files import code, folders, record, recorded_ends, resumable
 from deploy.send.image import model
 from lab.answers import answers
 from muster import checkpoint
@@ -40,7 +40,7 @@ def lines(path):
 
 
 def test_a_run_folder_of_every_format_is_read_completely(run):
-    (listed,) = ends.listing(run.parent, ())
+    (listed,) = recorded_ends.listing(run.parent, ())
     assert (listed.verdict, listed.step, listed.accuracy) == ("done", 6, 1.0)
     known = record.facts(run)
     assert (known["backend"], known["arguments"]) == ("processes", ["--recipe", "tests/golden/line.py"])
@@ -60,7 +60,7 @@ def on_hosts(tmp_path):
 
 
 def test_the_run_folder_of_a_script_on_hosts_is_read_completely(on_hosts, monkeypatch):
-    (listed,) = ends.listing(on_hosts.parent, ())
+    (listed,) = recorded_ends.listing(on_hosts.parent, ())
     assert (listed.verdict, listed.step) == ("done", 30)
     assert record.facts(on_hosts)["hosts"] == ["rack-1", "rack-2"]
     for folder, read in (("ranks", events.of_rank), ("telemetry", events.of_telemetry)):
@@ -89,12 +89,12 @@ def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_newer(run):
     for use in (
         lambda: record.find(run.name),
         lambda: record.folder_of(run.name),
-        lambda: resumable.choose(str(run), resumable.Asked()),
+        lambda: resumable.choose(str(run), resumable.WantedRun()),
     ):
         with pytest.raises(UsageError, match=re.escape(str(run))) as refused:
             use()
         assert "git pull" in refused.value.hint
-    assert ends.listing(run.parent, ())[0].verdict == "of a newer Muster"
+    assert recorded_ends.listing(run.parent, ())[0].verdict == "of a newer Muster"
 
 
 def test_a_checkpoint_of_format_1_is_loaded():

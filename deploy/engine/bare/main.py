@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from . import asked, keeper, processes, store
-from .asked import Options
+from . import arguments, keeper, processes, store
+from .arguments import Options
 from .store import Any, Refused
 from .template import filled
 
@@ -21,7 +21,7 @@ def main() -> int:
     try:
         if name not in _COMMANDS:
             raise Refused(f"docker: '{name}' is not a command here: this host has no container engine")
-        return _COMMANDS[name](*asked.split(words[len(name.split()) :])) or 0
+        return _COMMANDS[name](*arguments.split(words[len(name.split()) :])) or 0
     except Refused as refused:
         return _refuse(refused, 125 if name in ("run", "create") else 1)
     except BrokenPipeError:
@@ -62,7 +62,7 @@ def _ps(options: Options, _: list[str]) -> None:
 
 
 def _run(options: Options, words: list[str]) -> int:
-    container = store.add(asked.container(options, words))
+    container = store.add(arguments.container(options, words))
     if "detach" not in options:
         return keeper.run_here(container, "interactive" in options)
     print(container.id, flush=True)
@@ -81,7 +81,7 @@ def _exec(options: Options, rest: list[str]) -> int:
 
 
 def _logs(options: Options, names: list[str]) -> None:
-    since, tail = asked.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
+    since, tail = arguments.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
     for at, text in keeper.lines(store.find("".join(names)), "follow" in options, since, tail):
         sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
         sys.stdout.buffer.flush()
@@ -184,7 +184,7 @@ _COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
     **dict.fromkeys(("info", "version"), lambda options, _: _say(store.about_engine(), options)),
     "ps": _ps,
     "inspect": lambda options, names: _each(names, lambda name: _say(store.find(name).about(), options)),
-    "create": lambda options, words: print(store.add(asked.container(options, words)).id),
+    "create": lambda options, words: print(store.add(arguments.container(options, words)).id),
     "run": _run,
     "start": lambda _, names: _each(names, lambda name: keeper.start(store.find(name))),
     "exec": _exec,

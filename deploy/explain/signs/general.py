@@ -6,7 +6,7 @@ patterns may be broad: no line of training output is matched against them. The f
 
 from __future__ import annotations
 
-from ..words import ELSEWHERE, WRAPPERS, facts
+from ..words import REFERS_ELSEWHERE, WRAPPERS, facts
 from .kinds import ALONE, GPUS, Sign, general, several
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
@@ -124,7 +124,7 @@ ROWS = (*_OUTSIDE, *_HOST)
 
 def kind_by(words: str, outside_only: bool = False) -> Sign | None:
     """The kind of fault that the words of an error mean. outside_only: consider only faults of the outside world."""
-    if WRAPPERS.search(words) or ELSEWHERE.search(words):
+    if WRAPPERS.search(words) or REFERS_ELSEWHERE.search(words):
         return None
     words = facts(words)
     return next((row for row in ROWS if (not outside_only or row in _OUTSIDE) and row.pattern.search(words)), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ...core.errors import SIGNALLED
-from ..words import compiled
+from ..words import compile_limited
 
 PREFLIGHT = "muster preflight --hosts ..."
 GPUS = "muster gpus --hosts ..."
@@ -59,12 +59,12 @@ def ended(name: str, number: int) -> str:
 
 def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """A row for words that have one cause, or a few."""
-    return Sign(cause, compiled(pattern), what, then, maybe)
+    return Sign(cause, compile_limited(pattern), what, then, maybe)
 
 
 def general(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """A row for words that end a run but say little about the reason."""
-    return Sign(cause, compiled(pattern), what, then, maybe, Weight.GENERAL)
+    return Sign(cause, compile_limited(pattern), what, then, maybe, Weight.GENERAL)
 
 
 def several(pattern: str, what: str, then: str, *maybe: str) -> Sign:
@@ -74,14 +74,14 @@ def several(pattern: str, what: str, then: str, *maybe: str) -> Sign:
 
 def hint(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """A row for words that may be harmless."""
-    return Sign(cause, compiled(pattern), what, then, maybe, Weight.HINT)
+    return Sign(cause, compile_limited(pattern), what, then, maybe, Weight.HINT)
 
 
 def script(cause: str, pattern: str, what: str, then: str, *maybe: str) -> Sign:
     """A row for words that mean a fault of the script itself."""
-    return Sign(cause, compiled(pattern), what, then, maybe, script=True)
+    return Sign(cause, compile_limited(pattern), what, then, maybe, script=True)
 
 
 def victim(pattern: str, what: str = "", cause: str = "", then: str = NCCL_DEBUG) -> Sign:
     """A row for words from a rank that lost another rank."""
-    return Sign(cause, compiled(pattern), what, then, (), Weight.VICTIM)
+    return Sign(cause, compile_limited(pattern), what, then, (), Weight.VICTIM)

@@ -7,7 +7,7 @@ untrusted and matching must stay fast.
 """
 
 from ...causes import docker_faults
-from ..words import compiled
+from ..words import compile_limited
 from .gpus import GPU
 from .kinds import Sign, Weight, several, sign
 from .network_and_host import HOST, NETWORK
@@ -33,8 +33,8 @@ _SCRIPT_OR_BINARY = several(
     "architecture-differs",
 )
 # The reason for a failure that another line reports: torch puts NCCL's words after `Last error:`.
-REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
-LAST_ERROR = compiled(r"Last error:\s*$")
+REASON = Sign("", compile_limited(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
+LAST_ERROR = compile_limited(r"Last error:\s*$")
 SIGNS = (*NETWORK, *_DOCKER, _BINARY, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
 
 
@@ -44,16 +44,16 @@ def shows(cause: str, text: str) -> bool:
 
 
 # Messages from a node that cannot reach one of torch's stores; unreached_store.py finds out which store, and why.
-STORE = compiled(
+STORE = compile_limited(
     r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
     r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"
     r":)(?P<port>\d{1,5})\b\)?(?P<rest>.*)"
 )
-NOT_REACHED = compiled(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
-UNKNOWN_NAME = compiled(
+NOT_REACHED = compile_limited(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
+UNKNOWN_NAME = compile_limited(
     r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: (?:-[235]|8|11001) "
 )
-NO_FAMILY = compiled(
+NO_FAMILY = compile_limited(
     r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
 )
 RENDEZVOUS_FAILED = "RendezvousConnectionError: The connection to the C10d store has failed"

@@ -22,7 +22,7 @@ from ...core.errors import BadAnswer
 from ...core.fields import digits, json_object
 from ...core.names import node_name
 from ...core.text import amount
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...run import events
 from ...run.files import own_files
 

@@ -23,7 +23,7 @@ from ...core.names import RunId, node_of
 from ...core.results import Results
 from ...core.text import amount, several
 from ...door.session import CommandFailed, Session, among, on_all
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import FLAG
 from ...run.files import folders, record
 from .. import commands

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ...core.errors import DeployError
 from ...core.names import file_name, node_of
-from ...run.files import apart, locks, own_files
+from ...run.files import host_copies, locks, own_files
 from ...run.files.own_files import open_folder
 from .folder_copy import allowed_path
 from .listing import Stamp
@@ -165,9 +165,9 @@ class Merge:
         name = "/".join(parts)
         if allowed_path(name) is None or not name.endswith(".jsonl"):
             return False
-        if os.path.lexists(self._run_dir / apart.name_of(node, name)):
+        if os.path.lexists(self._run_dir / host_copies.name_of(node, name)):
             return True
-        return apart.differ(apart.head(self._run_dir, name), apart.head(path.parent, path.name))
+        return host_copies.differ(host_copies.head(self._run_dir, name), host_copies.head(path.parent, path.name))
 
 
 def _move(path: Path, root: int, goal: Parts) -> None:

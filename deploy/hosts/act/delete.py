@@ -9,14 +9,14 @@ import re
 from typing import NamedTuple
 
 from ...core.errors import DONE, BadAnswer, DeployError, UsageError
-from ...core.names import RunId, asked, run_id
+from ...core.names import RunId, check_typed, run_id
 from ...core.text import amount, several
 from ...door.session import Session, on_all, open_all
 from ...host import audit, commands
 from ...host import lock as host_lock
 from ...host.reached import as_typed
-from ...job.again import command_of
 from ...job.load import known_cluster
+from ...job.option_words import command_of
 from ...job.options import FLAG, Options
 from ...report.console import Console
 from .. import nodes
@@ -39,7 +39,7 @@ def delete(options: Options, console: Console) -> int:
     Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; after the
     deletion, with every host that failed.
     """
-    run = asked(FLAG.run, options.run, run_id)
+    run = check_typed(FLAG.run, options.run, run_id)
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         # A deploy holds the same locks until its nodes run.

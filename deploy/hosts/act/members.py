@@ -24,9 +24,9 @@ from ...door.session import Session, open_all
 from ...host import audit, commands
 from ...host.facts import Container
 from ...host.gpus import parse_claims
-from ...job.again import command_of
 from ...job.inventory import Host
 from ...job.load import known_cluster, read_run
+from ...job.option_words import command_of
 from ...job.options import FLAG, Options
 from ...report.console import Console
 from ...run.files import record as record_of_run

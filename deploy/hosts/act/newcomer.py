@@ -17,14 +17,14 @@ from ...door.session import Session, among, open_all
 from ...host import audit, lock, run_user
 from ...host.facts import Container
 from ...host.reached import ReachedHosts
-from ...job.again import command_of
 from ...job.inventory import Host
 from ...job.load import environment_of, folder_to_send, load_cluster, script_words, value_of
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report.console import Console
 from ...run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST
 from ...run.files import record as record_of_run
-from ...send.folder.credentials import choice_of
+from ...send.folder.credentials import send_choice_of
 from ...send.folder.folder_look import FolderLook
 from ...send.image.model import tag_of
 from .. import nodes, which_run
@@ -50,7 +50,7 @@ _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     """Start a node of the run on this host. Raises UsageError or DeployError, and then leaves nothing of it there."""
-    known = record_of_run.own(record_of_run.path_of(run))
+    known = record_of_run.own_fields(record_of_run.path_of(run))
     if not known.get("hosts"):
         hint = "run it on the machine where `muster deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, but this machine has no record of that run", hint)
@@ -128,7 +128,7 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
     job = replace(hosts.cluster.job, min_nodes=str(template.plan["least"]))
     cluster, script = replace(hosts.cluster, job=job), script_words(options)
     folder = folder_to_send(options, cluster)
-    choice = choice_of(cluster)
+    choice = send_choice_of(cluster)
     code = FolderLook(folder, choice) if folder else None
     base = deploy_push.base_of(options, hosts, console, not script)
     needs = packages.asked(cluster, code, console) if script else None

@@ -16,7 +16,7 @@ from ...core.errors import BadAnswer, UsageError
 from ...core.fields import address, array, flag, json_object, record, row, table, text, whole
 from ...core.names import NODE_PROGRAMS, node_name
 from ...core.text import listed
-from ...job.again import command_of, read_again
+from ...job.option_words import command_of, read_again
 from ...job.options import Job, Options, flag_of
 from ...run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
 from ..node.container import NodeContainer

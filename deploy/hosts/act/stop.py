@@ -19,8 +19,8 @@ from ...door.session import Session, among, on_all, open_all
 from ...host import last_words
 from ...host.facts import Container
 from ...host.reached import as_typed
-from ...job.again import command_of, stop_wait_s
 from ...job.load import known_cluster, read_run
+from ...job.option_words import command_of, stop_wait_s
 from ...job.options import Options
 from ...report.console import Console
 from ...report.interrupts import Detached, Interrupts

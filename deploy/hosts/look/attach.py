@@ -37,7 +37,7 @@ from ...run.progress import State
 from ...run.state import times
 from ...run.state.story import CatchingUp, Happening
 from ...send.folder import named_paths
-from ...send.folder.credentials import Choice
+from ...send.folder.credentials import SendChoice
 from .. import nodes as host_nodes
 from .. import which_run
 from ..backend import HostsBackend, Onlooker, RunHandle
@@ -131,7 +131,7 @@ def follow_until_done(
     console: Console,
     interrupts: Interrupts,
     ranks: ShownRanks,
-    sent: tuple[Path, Choice] | None = None,
+    sent: tuple[Path, SendChoice] | None = None,
     story: Sequence[Happening] | None = None,
 ) -> int:
     """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...core.errors import DeployError
 from ...core.names import RunId
-from ...job.again import command_of
 from ...job.load import known_cluster, value_of
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report import tables
 from ...report.board import server
@@ -23,7 +23,7 @@ from ...report.board.runs import MOST_RUNS, Row, row_elsewhere
 from ...report.console import Console
 from ...report.recorder import Recorder
 from ...run.files import folders, locks, record
-from ...run.files.ends import UNFINISHED
+from ...run.files.recorded_ends import UNFINISHED
 from ..start import observe
 from . import attach, status
 

@@ -14,11 +14,11 @@ from ...door.session import Session, on_all
 from ...host import last_words
 from ...host.facts import Container
 from ...host.status import HostRun
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...report.console import Console
 from ...report.text import fault_text
 from ...run import outcome
-from ...run.files import ends, folders, record
+from ...run.files import folders, record, recorded_ends
 from ...run.progress import State
 from .. import recorded, which_run
 from ..start import observe
@@ -103,7 +103,7 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> RunEn
     """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
-    here = ends.end_of(folder) if record.own(folder).get("backend") == record.HOSTS else {}
+    here = recorded_ends.end_of(folder) if record.own_fields(folder).get("backend") == record.HOSTS else {}
     verdict, t = here.get("verdict"), here.get("t")
     known = verdict and t is not None
     if not hosts and not known:

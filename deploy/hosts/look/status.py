@@ -14,9 +14,9 @@ from ...core.results import Results, all_faults
 from ...door.session import Session, on_all, open_all
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
-from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.load import known_cluster, read_run
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report import tables
 from ...report.console import Console
@@ -106,7 +106,7 @@ def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console:
 def _tell_last(cluster: Cluster, console: Console) -> None:
     """Report how this folder's newest run ended, if these hosts had it: when nothing runs, people ask for that."""
     newest = record.newest(record.HOSTS)
-    if not newest or not {*record.own(newest).get("hosts", ())} & {host.destination for host in cluster.hosts}:
+    if not newest or not {*record.own_fields(newest).get("hosts", ())} & {host.destination for host in cluster.hosts}:
         return
     if end := record.read_json(newest / "outcome.json"):
         words = " ".join(str(end.get(name) or "").partition("\n")[0] for name in ("verdict", "message")).strip()

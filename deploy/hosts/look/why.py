@@ -18,11 +18,11 @@ from ...core.text import in_seconds, last_line
 from ...door.session import Session, among, on_all, open_all
 from ...host.facts import Container
 from ...host.reached import as_typed
-from ...job.again import command_of
 from ...job.load import known_cluster, read_run
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report.console import Console
-from ...run.files import ends, folders, record
+from ...run.files import folders, record, recorded_ends
 from ...run.follower import Follower
 from ...run.inquest import hang, slow
 from ...run.inquest.hang import RankDoing
@@ -64,7 +64,7 @@ def why_on_hosts(options: Options, console: Console) -> int:
 def why_here(options: Options, console: Console) -> int:
     """Ask the nodes of a run on this machine, through the files in its folder. Returns 1 if one did not answer."""
     run_dir, code = record.find(options.run or "latest"), DONE
-    if end := ends.end_of(run_dir):  # killed ranks leave files that still show what they did last
+    if end := recorded_ends.end_of(run_dir):  # killed ranks leave files that still show what they did last
         words = str(end.get("message") or end.get("verdict", ""))
         _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"more: muster explain {run_dir.name}", console)
         return DONE

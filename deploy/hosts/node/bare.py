@@ -15,19 +15,19 @@ from typing import NamedTuple
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, several
 from ...door.session import Session, on_all
-from ...engine import bringing
+from ...engine import install_bare
 from ...host import audit
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
-from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.inventory import typed_hosts
+from ...job.option_words import command_of
 from ...job.options import FLAG, Job
 from ...job.together import needs_engine
 from ...report import packages as packages_shown
 from ...report.console import Console
 from ...run.environment import DATA
-from ...send.ahead import Ahead
+from ...send.background import BackgroundTask
 from ...send.image import official
 from ...send.packages.base import Base, Foreseeing
 from ...send.packages.places import DockerPlace
@@ -122,13 +122,13 @@ def begin(hosts: Shipment) -> EnvironmentBuild | None:
         if fact.room is not None and fact.room < need:
             raise DeployError(
                 f"{name}: {amount(fact.room)} are free for {base}, which needs {amount(need)}",
-                bringing.OTHER_DISK.format(name),
+                install_bare.OTHER_DISK.format(name),
             )
         who = (fact.user, (fact.uid, fact.gid))
         places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
-    foreseen = Ahead(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
+    foreseen = BackgroundTask(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
     return EnvironmentBuild(lacking, places, needs, build, foreseen)
 
 
@@ -146,9 +146,11 @@ def bring(hosts: Shipment, console: Console, making: EnvironmentBuild | None) ->
     def resolve_next(coming: Base) -> None:
         needs, folder = hosts.requirements, hosts.folder
         if needs and folder:
-            ahead.append(Ahead(lambda: packages_shown.foresee((), needs, folder, build, coming)))
+            ahead.append(BackgroundTask(lambda: packages_shown.foresee((), needs, folder, build, coming)))
 
-    made = packages_shown.bring(making.places, making.needs, console, _NO_FOLDER, build, resolve_next, making.foreseen)
+    made = packages_shown.install_packages(
+        making.places, making.needs, console, _NO_FOLDER, build, resolve_next, making.foreseen
+    )
 
     def name_it(session: Session) -> None:
         session.run(("docker", "image", "add", base, made.environments[session.name]))

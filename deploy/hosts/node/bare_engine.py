@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...door.session import Session, on_all
-from ...engine import bringing
+from ...engine import install_bare
 from ...host import audit
 from ...host import facts as host_facts
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import FLAG
 from ...run.files import folders
 from ...send.packages import settings, store, uv
@@ -45,7 +45,7 @@ def bring(
 
 def _python(answer: str) -> str:
     """The Python version of a host's bare engine; empty if it has none, or not the engine of this Muster version."""
-    return bringing.python_of(host_facts.bare_version(answer))
+    return install_bare.python_of(host_facts.bare_version(answer))
 
 
 class _Bringer:
@@ -57,20 +57,20 @@ class _Bringer:
 
     def bring(self, session: Session) -> None:
         """Bring the engine, and Python if the host has none that the engine can use."""
-        if lacks := bringing.bring(session, uv.PYTHON):
+        if lacks := install_bare.install(session, uv.PYTHON):
             has = f"only {lacks.old}" if lacks.old else "no Python"
             self._bring_python(session, lacks.machine, f"no container engine, and {has}")
-            bringing.bring(session, uv.PYTHON)
+            install_bare.install(session, uv.PYTHON)
 
     def bring_same(self, session: Session) -> None:
         """Bring the Python that all hosts get, and then the engine again, to run on it."""
         self._bring_python(session, session.run(("uname", "-m")).out.strip(), "a different Python from the other hosts")
-        bringing.bring(session, uv.PYTHON)
+        install_bare.install(session, uv.PYTHON)
 
     def _bring_python(self, session: Session, machine: str, has: str) -> None:
         host = session.name
         archive, here = self._archive(host, machine)
-        failed = bringing.bring_python(session, uv.PYTHON, archive) if archive else ""
+        failed = install_bare.install_python(session, uv.PYTHON, archive) if archive else ""
         if failed or not archive:
             reasons = (f"this machine: {here}" if here else "", f"{host}: {self._own.hidden(failed)}" if failed else "")
             raise DeployError(

@@ -19,13 +19,13 @@ from ...core.names import NODE_PROGRAMS, NodeName, node_of
 from ...host import commands
 from ...host.facts import HostFacts, Route
 from ...host.gpus import GpuUse
-from ...job.again import command_of, words_of
 from ...job.inventory import Host
+from ...job.option_words import command_of, words_of
 from ...job.options import Job, Options
 from ...job.script import PER_NODE
 from ...job.values import VISIBLE, Mount
 from ...run import environment
-from ...run.roles import Acted
+from ...run.roles import PlannedRole
 from ...send.folder.content import WORKSPACE
 from .docker_run import DockerRun
 
@@ -82,7 +82,7 @@ class Work:
     overlay: str = ""
     resumed: tuple[str, str] = ("", "")
     bare: bool = False
-    roles: tuple[Acted, ...] = ()
+    roles: tuple[PlannedRole, ...] = ()
     role: str = ""
     places: Mapping[str, int] = field(default_factory=dict, hash=False)
 

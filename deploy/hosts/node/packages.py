@@ -33,7 +33,11 @@ LEFT_BY_AN_INSTALL = (
 
 def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
     """Find and report the folder's requirements. Raises UsageError for a file that cannot work on a host."""
-    return packages_shown.asked(cluster.job.requirements, code.folder, code.result(), console) if code else None
+    return (
+        packages_shown.read_requirements(cluster.job.requirements, code.folder, code.result(), console)
+        if code
+        else None
+    )
 
 
 def bring(
@@ -50,7 +54,9 @@ def bring(
         return None
     assert shipment.folder is not None, "requirements come from a folder"
     places = _places(shipment, pushed)
-    installed = packages_shown.bring(places, shipment.requirements, console, shipment.folder, foreseen=foreseen)
+    installed = packages_shown.install_packages(
+        places, shipment.requirements, console, shipment.folder, foreseen=foreseen
+    )
     if installed.size:
         words = f"{several(installed.lock.count, 'package')} ({amount(installed.size)})"
         on_all(shipment.sessions, lambda session: audit.note(session, audit.Action.INSTALLED, words))

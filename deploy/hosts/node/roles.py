@@ -33,14 +33,14 @@ def node_containers(
         return container.node_containers(hosts, facts, job, work, met)
     places = {host.name: place for place, host in enumerate(hosts)}
     port, *free = plan.choose_ports(facts, PORTS, 1 + len(work.roles), taken=(met.port,))
-    acted, where = roles.with_ports(work.roles, iter(free)), list[roles.Where]()
+    acted, where = roles.with_ports(work.roles, iter(free)), list[roles.NodeAddress]()
     for role in (each.role for each in acted):
         for name in role.hosts:
             fact = facts[places[name]]
             if role.port in fact.listening:
                 what = f"{name}: port {role.port} of {role.name} is taken: another program listens there"
                 raise DeployError(what, f"give the role another port, in [[role]] or {FLAG.role}")
-            where.append(roles.Where(node_of(name), addresses[places[name]], port, len(fact.gpus)))
+            where.append(roles.NodeAddress(node_of(name), addresses[places[name]], port, len(fact.gpus)))
     known, made = roles.variables(acted, where, work.share_key), dict[str, NodeContainer]()
     work = replace(work, environment={**work.environment, **known}, places=places)
     for world in roles.worlds(acted):

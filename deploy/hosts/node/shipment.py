@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...host.reached import ReachedHosts
-from ...send.folder.credentials import Choice
+from ...send.folder.credentials import SendChoice
 from ...send.folder.folder_look import FolderLook
 from ...send.packages.requirements import Requirements
 
@@ -19,7 +19,7 @@ class Shipment(ReachedHosts):
     base: str
     tag: str
     folder: Path | None
-    choice: Choice
+    choice: SendChoice
     requirements: Requirements | None = None
     data: Sequence[FolderLook] = ()
 

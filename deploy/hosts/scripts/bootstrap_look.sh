@@ -1,6 +1,6 @@
 #!/bin/sh
 # bootstrap-look: prints what the host has of what containers need, one word on each line, some with a value.
-# The engine that Muster brought (engine/bringing.py) does not count as the host's.
+# The engine that Muster brought (engine/install_bare.py) does not count as the host's.
 PATH=${PATH%":$HOME/.muster/bin"}:/usr/sbin:/sbin; export LC_ALL=C
 # shellcheck disable=SC1091  # the host's own
 [ ! -r /etc/os-release ] || ( . /etc/os-release; echo "os ${ID:-}"; echo "release ${VERSION_ID:-}" )

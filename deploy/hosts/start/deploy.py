@@ -45,7 +45,7 @@ from ...run.lost_host import patience_s
 from ...run.start import Start, asked_ends, start_run
 from ...run.state.times import CLOCKS_DIFFER_S
 from ...send.folder import repository
-from ...send.folder.credentials import choice_of
+from ...send.folder.credentials import send_choice_of
 from ...send.folder.folder_look import FolderLook, looks_at_data
 from ...send.image.model import tag_of
 from ...send.image.push import Pushed
@@ -95,11 +95,11 @@ class _OnHosts(Start[NewRun]):
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
         before = record.path_of(self._continues) if self._continues else None
         if before and not options.role:
-            options = replace(options, role=tuple(record.own(before).get("roles") or ()))
+            options = replace(options, role=tuple(record.own_fields(before).get("roles") or ()))
         options, self._command = read_command(options)
         for note in self._command.notes:
             console.note(note)
-        if before and (other := resumable.other_than(before, self._command.words, options.folder)):
+        if before and (other := resumable.describe_other_script(before, self._command.words, options.folder)):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         refuse_pairs("deploy", options, cluster.job)
@@ -118,7 +118,7 @@ class _OnHosts(Start[NewRun]):
             with roles.named(acted.role.name):
                 folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work.token)
-        choice = choice_of(cluster)
+        choice = send_choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
         targets = (*(mount.target for mount in cluster.mounts), *(data.target for data in cluster.job.data))
         deploy_push.look_through(look, work.script, console, targets)
@@ -268,7 +268,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
 def _work(options: Options, cluster: Cluster) -> Work:
     """The work, without its image and run id, which are chosen later. Raises UsageError for wrong options."""
     hidden = secrets_of(cluster)
-    refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
+    refuse_open_secrets(options, secret_settings.values_to_hide(cluster.job.secrets, hidden))
     script = script_words(options)
     arguments = () if script else trainer_words(options)
     variables = environment_of(options)

@@ -15,7 +15,7 @@ from ...host import lock
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files import record
-from ...send.ahead import Ahead
+from ...send.background import BackgroundTask
 from ...send.image.push import Pushed
 from ...send.packages.base import Foreseeing
 from .. import nodes
@@ -129,7 +129,7 @@ class NewRun(HostsBackend):
     def check(self) -> None:
         """Run preflight, inside the image if all hosts have it; then plan the nodes."""
         request = self._request
-        self._bare = Ahead(lambda: bare.begin(request))  # preflight leaves the hosts idle most of the time
+        self._bare = BackgroundTask(lambda: bare.begin(request))  # preflight leaves the hosts idle most of the time
         if self._request.overlay:
             self._pushed = self._push()
             self._open(self._request.overlay, self._pushed)

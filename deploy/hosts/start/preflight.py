@@ -19,9 +19,9 @@ from ...door.session import Session, SshFault, open_all
 from ...host import commands as host_commands
 from ...host import run_user
 from ...host.reached import ReachedHosts, as_typed
-from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.load import refuse_unfit
+from ...job.option_words import command_of
 from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
 from ...preflight.checks import hosts as host_checks

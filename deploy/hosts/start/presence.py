@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ...engine import images as engine_images
 from ...host.reached import ReachedHosts
 from ...send.image.model import base_of
-from ...send.image.push_plan import HostImage, stands_on
+from ...send.image.push_plan import HostImage, is_based_on
 from . import probes
 
 
@@ -53,7 +53,7 @@ def presence_of(hosts: ReachedHosts, images: Sequence[str], other_base: bool = F
         by_host = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
         broken |= {host: each for host, each in answers.items() if isinstance(each, str) and each}
         identical = len({(each.layers, each.mark) for each in by_host.values()}) == 1
-        on_base = all(base is None or stands_on(base, each) for each in by_host.values())
+        on_base = all(base is None or is_based_on(base, each) for each in by_host.values())
         everywhere = identical and set(by_host) == set(hosts.facts)
         if everywhere and on_base:
             return ImagePresence(image, by_host, True, broken)

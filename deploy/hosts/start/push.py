@@ -23,7 +23,7 @@ from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files.folders import cache_folder
 from ...send.folder import folder_look
-from ...send.folder.credentials import choice_of
+from ...send.folder.credentials import send_choice_of
 from ...send.folder.folder_look import FolderLook
 from ...send.image import official
 from ...send.image import push as transfer
@@ -45,7 +45,7 @@ def push(options: Options, console: Console) -> int:
     with Interrupts(console, "connecting", "nothing was sent") as interrupts:
         cluster = load_cluster(options)
         refuse_mixed(cluster)
-        folder, choice = folder_to_send(options, cluster), choice_of(cluster)
+        folder, choice = folder_to_send(options, cluster), send_choice_of(cluster)
         code = FolderLook(folder, choice) if folder else None
         data = folder_look.looks_at_data(cluster.job.data, choice)
         with open_all(cluster.hosts) as opened:
@@ -165,7 +165,7 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
         if hosts.job.image or trainer or is_anywhere(hosts.sessions, own):
             return hosts.job.image or own
         return _official(own, facts, console)
-    if credentials := folder_look.exposed_credentials(dockerfile, choice_of(hosts.cluster)):
+    if credentials := folder_look.exposed_credentials(dockerfile, send_choice_of(hosts.cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(
             f"{dockerfile}: COPY may put credentials into the image on all hosts: .dockerignore does not list {names}"

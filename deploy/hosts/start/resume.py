@@ -15,20 +15,20 @@ from typing import Any, NoReturn
 
 from ...causes.end_causes import Cause
 from ...core.errors import DeployError, UsageError
-from ...core.names import RunId, asked, run_id
+from ...core.names import RunId, check_typed, run_id
 from ...core.program import script_option
 from ...host import commands
 from ...host.reached import ReachedHosts
 from ...job import script as typed
-from ...job.again import command_of, read_again, words_again, words_of
 from ...job.cluster import Cluster
 from ...job.inventory import hosts_of_flag, typed_hosts
 from ...job.load import known_cluster, read_run, trainer_words
+from ...job.option_words import command_of, read_again, words_again, words_of
 from ...job.options import FLAG, Job, Options
-from ...run import onward
+from ...run import resume_options
 from ...run.files import record, resumable
 from ...run.outcome import Result
-from ...send.folder.credentials import Choice
+from ...send.folder.credentials import SendChoice
 from .. import which_run
 
 
@@ -42,7 +42,7 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
     run_dir = _run_dir_named(options)
     if run_dir is None:
         return options, None
-    own, run = record.own(run_dir), RunId(run_dir.name)
+    own, run = record.own_fields(run_dir), RunId(run_dir.name)
     if not (options.resume or own.get("script")):
         return options, None  # a new start refuses --run with the name of a run that exists
     continued = replace(options, resume="", run="")
@@ -69,14 +69,14 @@ def _run_dir_named(options: Options) -> Path | None:
     if options.resume == "latest":
         return _latest_recorded(options)
     if options.resume:
-        run_dir = record.path_of(asked(FLAG.resume, options.resume, run_id))
+        run_dir = record.path_of(check_typed(FLAG.resume, options.resume, run_id))
         resumable.refuse_elsewhere(run_dir, record.HOSTS)
         return run_dir
     run = read_run(options.run)
     if not run or not options.script:
         return None
     run_dir = record.path_of(RunId(run))
-    if record.own(run_dir).get("backend") == record.HOSTS:
+    if record.own_fields(run_dir).get("backend") == record.HOSTS:
         words = typed.read(options.script, Path(options.folder or ".")).words
         resumable.refuse_other(run_dir, words, options.folder)
     return run_dir
@@ -91,10 +91,10 @@ def _latest_recorded(options: Options) -> Path:
     script, arguments = options.script, trainer_words(options)
     if not (script or arguments):
         script, arguments = job.script, trainer_words(replace(options, args=job.args))
-    wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
+    wanted = resumable.WantedRun(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
     run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
-        resumable.refuse_none(wanted, record.on(record.HOSTS))
+        resumable.refuse_none(wanted, record.runs_on(record.HOSTS))
     return run_dir
 
 
@@ -104,7 +104,7 @@ def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[s
     Raises DeployError if the run is still running, UsageError if --resume is given and no host has a file of the run.
     """
     refuse_running(run, hosts)
-    own = record.own(record.folder_of(run))
+    own = record.own_fields(record.folder_of(run))
     if not any(run in fact.runs for fact in hosts.facts.values()):
         if resumes:
             _refuse_fileless(run, own, hosts)
@@ -148,14 +148,14 @@ def resume_words(options: Options, cluster: Cluster) -> tuple[str, str]:
     return shlex.join(words_of(where)), resume_fields(options)["again"]
 
 
-def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
+def sent(run_dir: Path, job: Job) -> tuple[Path, SendChoice] | None:
     """The folder sent with a run's script, from this user's record, and the choice of files that were asked for."""
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     if not own.get("script") or not own.get("starts"):
         return None
     given = read_again(own.get("again", ""))
     folder = Path(given.folder) if given.folder else job.folder or Path()
-    return folder, Choice(frozenset({*job.include, *given.include}))
+    return folder, SendChoice(frozenset({*job.include, *given.include}))
 
 
 def with_resume_hint(
@@ -165,7 +165,7 @@ def with_resume_hint(
 
     `copied`: a host other than the first also has the checkpoints.
     """
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
     # The trainer's own hint shows MUSTER_RESUME_COMMAND, which does not know which hosts have been lost since.
@@ -175,7 +175,7 @@ def with_resume_hint(
     reachable = [host for host in hosts if host not in lost]
     without = reachable and (copied or hosts[:1] == reachable[:1])
     left = reachable if without else hosts
-    more = onward.options(own, len(left))
+    more = resume_options.options(own, len(left))
     where = Options(cluster=own["cluster"]) if own.get("cluster") and not lost else Options(",".join(left))
     command = command_of("deploy", replace(where, resume=run_dir.name), more)
     result = replace(result, hosts_left=tuple(left) if lost else ())

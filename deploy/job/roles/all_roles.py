@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 
 from ...core.errors import UsageError
-from ...core.near import hint_of
+from ...core.suggest import hint_of
 from ...core.text import several
 from .role import MAIN, Role, read
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, foremost, unsure
 from ...core.text import gpu_memory, in_seconds, last_line, listed, subject
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ..answers import Answers
 from ..probe.facts import GPU_FIELDS
 from ..request import Facts

@@ -11,7 +11,7 @@ from ...core.errors import DeployError
 from ...core.text import binary, listed
 from ...door.session import SshFault
 from ...host.facts import HostFacts
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.values import Mount
 from .. import refusals
 from ..answers import Answers

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.text import in_seconds, listed
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import FLAG
 from ..answers import Answers, ends_of
 from ..request import Facts

@@ -8,7 +8,7 @@ from shlex import quote
 from ...causes.docker_faults import SECCOMP_FIX
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, in_seconds, listed
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ..answers import Answers
 from ..request import MUSTER, Facts, PreflightRequest
 

@@ -27,7 +27,7 @@ from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
 from ..page.data import MOST_READ, RunReader
-from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
+from .runs import FRESH_S, RemoteRuns, Runs, Signature, newest, newest_first, whole_signature
 
 # The share of a core that a live page may take, and the bytes of a run's lines that it reads; the bytes that are shown
 # of a file, and, each second, of a log; how many pages are kept.
@@ -59,7 +59,7 @@ _SAME = Reply(204)
 @dataclass(frozen=True)
 class _Page:
     seen: Signature
-    going_on: bool
+    is_live: bool
     answer: Reply
     next_at: float
 
@@ -67,7 +67,7 @@ class _Page:
 class Board:
     """The answers for one folder of runs. Only one request at a time lists the folder, and only one reads runs."""
 
-    def __init__(self, folder: Path, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, folder: Path, elsewhere: RemoteRuns | None = None) -> None:
         self._elsewhere = elsewhere
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
@@ -131,13 +131,13 @@ class Board:
         known, at = self._pages.get(run_dir.name), time.monotonic()
         if not known or at >= known.next_at:
             seen = whole_signature(run_dir)
-            going_on = abs(now - newest(seen)) < FRESH_S
-            if not known or (seen, going_on) != (known.seen, known.going_on):
+            is_live = abs(now - newest(seen)) < FRESH_S
+            if not known or (seen, is_live) != (known.seen, known.is_live):
                 # For a very large run, an incomplete page comes immediately, and the complete one a second later.
                 quick = not known and sum(size for _, size in seen) > _LARGE
                 if not self._newest or self._newest.folder != run_dir or self._newest.quick:
                     self._newest = RunReader(run_dir, MOST_LIVE // 4 if quick else MOST_LIVE, quick)
-                known = _made(self._newest, () if quick else seen, going_on)
+                known = _made(self._newest, () if quick else seen, is_live)
                 others = [page for page in self._pages.items() if page[0] != run_dir.name]
                 self._pages = dict([*others, (run_dir.name, known)][-MOST_PAGES:])
         return known.answer
@@ -154,11 +154,11 @@ def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
     return Reply(200, markup.encode(), _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'")
 
 
-def _made(reader: RunReader, seen: Signature, going_on: bool) -> _Page:
+def _made(reader: RunReader, seen: Signature, is_live: bool) -> _Page:
     began, run_dir = time.thread_time(), reader.folder
-    answer = _html(run.build(run_dir, record.own(run_dir), reader, going_on), run.LIVE)
+    answer = _html(run.build(run_dir, record.own_fields(run_dir), reader, is_live), run.LIVE)
     rest = 0.0 if reader.quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
-    return _Page(seen, going_on, answer, time.monotonic() + rest)
+    return _Page(seen, is_live, answer, time.monotonic() + rest)
 
 
 def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:

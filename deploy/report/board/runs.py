@@ -17,7 +17,7 @@ from ...core import text as words
 from ...core.fields import object_or_empty
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
-from ...run.files import code, ends, own_files, record
+from ...run.files import code, own_files, record, recorded_ends
 from ..page.data import number
 from ..page.head import state_of
 from ..tables import ENDED
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 Signature = tuple[tuple[int, int], ...]
 
 
-class Elsewhere(Protocol):
+class RemoteRuns(Protocol):
     """Runs that are on hosts. `faults`: why some are not known. `looked_at`: when a browser last asked the board."""
 
     faults: list[str]
@@ -100,7 +100,7 @@ def newest_first(rows: Iterable[Row]) -> list[Row]:
 
 def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     """The row of a run that is only on hosts, from its tables.run_values; `command` copies it here."""
-    ended, live = value["state"] in ENDED - {ends.UNFINISHED}, value["state"] not in ENDED
+    ended, live = value["state"] in ENDED - {recorded_ends.UNFINISHED}, value["state"] not in ENDED
     verdict = value["state"] if ended else ""
     row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(
         ("message", "loss_words", "script", "who", "commit"), ""
@@ -151,7 +151,7 @@ def _stat(path: str | Path) -> tuple[int, int]:
 
 
 def _read(run_dir: Path, seen: Signature) -> Row:
-    known, end = record.facts(run_dir), ends.end_of(run_dir)
+    known, end = record.facts(run_dir), recorded_ends.end_of(run_dir)
     starts = known.get("starts") or [{}]
     started = starts[-1].get("t") or known.get("started")
     hosts = known.get("hosts") or known.get("nodes") or []

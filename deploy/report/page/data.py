@@ -21,7 +21,7 @@ from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...core.text import several
 from ...run.events import Event
-from ...run.files import ends, own_files
+from ...run.files import own_files, recorded_ends
 from ...run.files.record import facts, story_of
 from ...run.follower import Follower
 from ...run.progress import State
@@ -120,7 +120,7 @@ class RunReader:
 
     def look(self) -> None:
         """Read what is new; read everything again if files are not the same any more, or have become too long."""
-        if not self._follower.goes_on or self.record != facts(self.folder):
+        if not self._follower.only_grew or self.record != facts(self.folder):
             self._begin()
         events = self._follower.read(0.0)
         budget = Budget()  # separate from the follower's budget
@@ -145,8 +145,8 @@ class RunReader:
 
     def rows(self, kind: str = "") -> Events:
         """The lines of this kind of numbers, or (empty) all events that are neither numbers nor steps, by time."""
-        placed = self.state.ranks.launchers.placed
-        return sorted((placed(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
+        renumbered = self.state.ranks.launchers.renumbered
+        return sorted((renumbered(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
 
     def by_node(self, kind: str) -> dict[str, Events]:
         """The lines of each node, without lines that have no time."""
@@ -200,7 +200,7 @@ def load(folder: Path, own: Fields | None = None, reader: RunReader | None = Non
         record=reader.record,
         config=config,
         environment=environment,
-        outcome=ends.end_of(folder),
+        outcome=recorded_ends.end_of(folder),
         metrics=metrics,
         evaluations=evaluations,
         events=events,

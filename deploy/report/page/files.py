@@ -16,7 +16,7 @@ from ...core import text as words
 from ...core.errors import BadAnswer
 from ...core.names import node_name
 from ...core.printable import console_line
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...run.files import own_files
 from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of

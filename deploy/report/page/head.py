@@ -16,12 +16,12 @@ from ...causes.end_causes import Cause
 from ...causes.table import READ
 from ...core import text as words
 from ...core.errors import BadAnswer
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
 from ...run import events as run_events
 from ...run.events import Event
-from ...run.files import ends
+from ...run.files import recorded_ends
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import final
 from ...run.own_run import trouble_before
@@ -30,7 +30,7 @@ from .data import Fields, RunData, column, number
 
 # A number, or None if the folder lacks it.
 Known = float | None
-_MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", ends.RUNNING: "●"}
+_MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", recorded_ends.RUNNING: "●"}
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Summary:
     start: Known
 
 
-def state_of(verdict: str, going_on: bool) -> dict[str, str]:
+def state_of(verdict: str, is_live: bool) -> dict[str, str]:
     """The state of a run, for its page and the list of runs: the word, its mark, and a class in page.css."""
-    word = verdict or (ends.RUNNING if going_on else ends.UNFINISHED)
+    word = verdict or (recorded_ends.RUNNING if is_live else recorded_ends.UNFINISHED)
     return {"state": word, "mark": _MARKS.get(word, "…"), "badge": word if word in _MARKS else "unknown"}
 
 

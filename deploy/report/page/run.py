@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...core import text as words
 from ...core.errors import DeployError
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...run.files import code, own_files, record, timeline
 from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
@@ -37,11 +37,11 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, going_on: bool = False) -> str:
+def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, is_live: bool = False) -> str:
     """The page for a run folder. Missing, partial or torn files raise nothing: the page lists them.
 
     `own`: what this machine itself recorded about the run; the commands on the page come only from this. `reader`: the
-    board's, which makes the page again while the run continues. `going_on`: the run's nodes still write.
+    board's, which makes the page again while the run continues. `is_live`: the run's nodes still write.
     """
     run = load(run_dir, own, reader)
     end = head.summary(run)
@@ -52,8 +52,8 @@ def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = N
         LIVE if reader else (),
         live=reader is not None,
         end=end,
-        **head.state_of(end.verdict, going_on),
-        going_on=going_on,
+        **head.state_of(end.verdict, is_live),
+        is_live=is_live,
         figures=head.figures(run, end),
         facts_of_run=head.facts(run, end),
         commands=head.commands(run, end),
@@ -199,7 +199,7 @@ def write(run_dir: Path) -> Path:
     """Build report.html from the run folder; returns its path. Raises DeployError if it cannot be written."""
     path = run_dir / "report.html"
     try:
-        own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())
+        own_files.write(run_dir, path.name, build(run_dir, record.own_fields(run_dir)).encode())
     except OSError as fault:
         what = f"{path}: cannot be written: {fault.strerror}"
         raise DeployError(what, f"then: {command_of('report', more=run_dir.name)}") from fault

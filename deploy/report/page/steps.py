@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...run.inquest.slow import Works
+from ...run.inquest.slow import WorkTimes
 from .data import StepTime
 
 # The fields of a StepTime, with their names in the live view.
@@ -33,7 +33,7 @@ def mean(times: Sequence[StepTime]) -> StepTime:
 def slow_ranks(means: Mapping[int, StepTime], nodes: Mapping[int, str]) -> dict[int, str]:
     """The slow ranks, each with a sentence: at what it is slow, and how long the others take."""
     own = {rank: mean.data + mean.compute for rank, mean in means.items()}
-    works, sentences = Works(own, {rank: mean.data for rank, mean in means.items()}), {}
+    works, sentences = WorkTimes(own, {rank: mean.data for rank, mean in means.items()}), {}
     for rank, mean in means.items():
         if slowness := works.slow(rank):
             who = f"{nodes[rank]} (rank {rank})" if rank in nodes else f"Rank {rank}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...core.errors import DeployError, UsageError
 from ...job import consent
 from ...job.consent import Wish
-from ...job.wishes import outside
+from ...job.wishes import path_outside
 from .locks import cache_folder as cache_folder
 from .locks import own_folder
 
@@ -60,7 +60,7 @@ def _only_muster() -> Path:
 
 def ask_link(runs: Path) -> None:
     """Ask before runs are written through a link that may have come with a cloned folder. Raises UsageError."""
-    if runs.is_symlink() and (real := outside(runs, runs.parent)):
+    if runs.is_symlink() and (real := path_outside(runs, runs.parent)):
         consent.require(
             runs.parent, [Wish("runs", f"are written to {real}, to which the link {runs.name} points")], runs.name
         )

@@ -70,7 +70,7 @@ def hold_followed(run_dir: Path) -> Lock | None:
     return None
 
 
-def keeps(file: BinaryIO) -> bool:
+def is_first_writer(file: BinaryIO) -> bool:
     """Whether this command should write a file: only the first of several does, until it ends.
 
     On a disk without locks, all of them do.

@@ -29,7 +29,7 @@ from ...core.fields import (
     whole,
 )
 from ...core.fields import record as shaped
-from ...core.names import RunId, asked, node_name, run_id, run_ids
+from ...core.names import RunId, check_typed, node_name, run_id, run_ids
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
 from ..outcome import Result, downloads
@@ -292,7 +292,7 @@ def find(name: str) -> Path:
     path = Path(os.path.expanduser(name))
     known, is_id = os.path.isdir(path), name == "latest" or any(is_run(path_of(run)) for run in run_ids([name]))
     if name and "/" not in name and (is_id or not known):
-        path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))
+        path = folders.RUNS / (name if name == "latest" else check_typed("RUN", name, run_id))
         known = is_run(path)
     if name and known:
         refuse_newer(path)
@@ -354,17 +354,19 @@ def refuse_newer(run_dir: Path) -> None:
 
 def newest(backend: str) -> Path | None:
     """The run that was started last on that backend, among those that this user recorded."""
-    return max(on(backend), key=started, default=None)
+    return max(runs_on(backend), key=started, default=None)
 
 
 def without_end(backend: str) -> list[Path]:
     """The runs on that backend whose end is not recorded here, newest first."""
-    return sorted((path for path in on(backend) if not (path / "outcome.json").exists()), key=started, reverse=True)
+    return sorted(
+        (path for path in runs_on(backend) if not (path / "outcome.json").exists()), key=started, reverse=True
+    )
 
 
-def on(backend: str) -> list[Path]:
+def runs_on(backend: str) -> list[Path]:
     """The runs on that backend, among those that this user recorded."""
-    return [path for path in run_dirs(folders.RUNS) if own(path).get("backend") == backend]
+    return [path for path in run_dirs(folders.RUNS) if own_fields(path).get("backend") == backend]
 
 
 def has_checkpoint(run_dir: Path) -> bool:
@@ -414,7 +416,7 @@ def write_record(run_dir: Path, value: dict[str, Any]) -> None:
     write_json(run_dir / "record.json", provenance.sealed({**value, "format": formats.RUN_FOLDER}))
 
 
-def own(run_dir: Path) -> dict[str, Any]:
+def own_fields(run_dir: Path) -> dict[str, Any]:
     """The fields of record.json that this machine's user wrote: only these may be run, or used in a command.
 
     Empty if somebody else wrote or changed the file: a container, a host, another machine.

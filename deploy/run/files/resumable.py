@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ...core.errors import UsageError
 from ...core.names import run_ids
-from ...job import again
+from ...job import option_words
 from ...job import script as typed
 from ...job.options import FLAG
 from ..environment import recipe_name, script_name
@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class WantedRun:
     """What a command specifies in addition to the run that it resumes; an empty field is not specified.
 
     `script`: the parsed words of the script. `folder`: the script's folder. `arguments`: options of Muster's own
@@ -41,7 +41,7 @@ class Asked:
 
     def matches(self, run_dir: Path) -> bool:
         """Whether a run, as this user recorded it, is a run of what the command specifies."""
-        known = record.own(run_dir)
+        known = record.own_fields(run_dir)
         if self.script:
             return _runs_script(known, self.script) and _from_folder(known, sent_from(self.folder, run_dir.parent))
         if self.arguments:
@@ -64,7 +64,7 @@ def sent_from(folder: str, runs: Path) -> str:
 
 def folder_of(run_dir: Path) -> str:
     """The folder of a recorded script, as the user could type it here; empty: the current folder, or not recorded."""
-    if not (place := record.own(run_dir).get("sent_from")):
+    if not (place := record.own_fields(run_dir).get("sent_from")):
         return ""
     folder = (run_dir.parent.parent / place).resolve()
     return "" if folder == Path.cwd().resolve() else os.path.relpath(folder)
@@ -78,27 +78,29 @@ def name_of(words: Sequence[str]) -> str:
 
 def command_of(run_dir: Path) -> str:
     """The recorded command of a script, as `--script` takes it."""
-    known = record.own(run_dir)
+    known = record.own_fields(run_dir)
     return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
 
 
-def newest(backend: str, wanted: Asked) -> Path | None:
+def newest(backend: str, wanted: WantedRun) -> Path | None:
     """The run on that backend that was started last, among those that this user recorded and the command may mean."""
-    return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
+    return max(filter(wanted.matches, record.runs_on(backend)), key=record.started, default=None)
 
 
 def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
     """The first few runs as options to type, each with its script."""
-    scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
+    scripts = {path.name: record.own_fields(path) for path in run_dirs[:_MOST_NAMED]}
     return ", ".join(
         f"{flag} {name}" + (f" ({name_of(known.get('arguments', ()))})" if known.get("script") else "")
         for name, known in scripts.items()
     )
 
 
-def refuse_none(wanted: Asked, others: Collection[Path]) -> NoReturn:
+def refuse_none(wanted: WantedRun, others: Collection[Path]) -> NoReturn:
     """Raise UsageError because `latest` matches no run; the user could resume the `others` by their ids."""
-    scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
+    scripts = sorted(
+        (path for path in others if record.own_fields(path).get("script")), key=record.started, reverse=True
+    )
     instead = f"; or continue with {described(scripts)}" if scripts else ""
     raise UsageError(
         f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {folders.RUNS}",
@@ -115,29 +117,32 @@ def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLA
     near = [known[name] for name in names]
     meant = f"did you mean {described(near, flag)}? " if near else ""
     newest = f"the newest runs here: {described(here[::-1], flag)}; " if here and not near else ""
-    listed = f"`muster runs` lists the runs of this folder, `{again.command_of('runs', hosts='a,b')}` those on hosts"
+    listed = (
+        f"`muster runs` lists the runs of this folder, `{option_words.command_of('runs', hosts='a,b')}` those on hosts"
+    )
     raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}{listed}")
 
 
 def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
     """Raise UsageError if the run's files are not on the backend `here` (empty: on any backend of this machine)."""
-    known = record.own(run_dir)
+    known = record.own_fields(run_dir)
     backend = known.get("backend")
     if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
         return
     hosts = ",".join(known.get("hosts", ()))
-    command = {HOSTS: again.command_of("deploy", hosts=hosts), SLURM: again.command_of("deploy", slurm=hosts)}.get(
-        backend, "muster up"
-    )
+    command = {
+        HOSTS: option_words.command_of("deploy", hosts=hosts),
+        SLURM: option_words.command_of("deploy", slurm=hosts),
+    }.get(backend, "muster up")
     raise UsageError(
         f"{FLAG.resume} {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
         f"{command} {FLAG.resume} {run_dir.name}",
     )
 
 
-def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
+def describe_other_script(run_dir: Path, words: Sequence[str], folder: str) -> str:
     """What differs if a run continues with another script, or with one from another folder; empty: nothing."""
-    known = record.own(run_dir)
+    known = record.own_fields(run_dir)
     if not known.get("script") or not words:
         return ""
     before = name_of(known.get("arguments", ()))
@@ -152,14 +157,14 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
 
 def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
     """Raise UsageError if --run names a run of another script: the files of both would be mixed."""
-    if other := other_than(run_dir, words, folder):
+    if other := describe_other_script(run_dir, words, folder):
         raise UsageError(
             f"{FLAG.run} {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
             f"choose another name; or, to continue that run, use {FLAG.resume} {run_dir.name} instead of {FLAG.run}",
         )
 
 
-def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
+def choose(resume: str, wanted: WantedRun, bare: bool = False) -> Choice:
     """What to run for RESUME on this machine: empty, `latest`, a run of this checkout, or the path of a checkpoint.
 
     A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the user typed the script to run as
@@ -180,7 +185,7 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
         return Choice(None, (*arguments, "--resume", str(path)))
     record.refuse_newer(path)
     refuse_elsewhere(path)
-    known = record.own(path)
+    known = record.own_fields(path)
     of_script, start = bool(known.get("script")), len(known.get("starts", ())) + 1
     if script and not of_script:
         raise UsageError(f"{path.name}: this run has no script", f"leave out {FLAG.script}")
@@ -197,16 +202,16 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
     return Choice(path, words, known.get("workers"), start, of_script, bare and of_script)
 
 
-def _newest_here(wanted: Asked) -> Path:
+def _newest_here(wanted: WantedRun) -> Path:
     """The newest run of this machine that the command may mean, and that has a script or a checkpoint."""
     here = [
         path for path in record.run_dirs(folders.RUNS) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)
     ]
-    resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
+    resumable = [path for path in here if record.own_fields(path).get("script") or record.has_checkpoint(path)]
     meant = [path for path in resumable if wanted.matches(path)]
     if not meant:
         refuse_none(wanted, resumable)
-    return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
+    return max([path for path in meant if "arguments" in record.own_fields(path)] or meant, key=record.started)
 
 
 def _runs_script(known: Mapping[str, Any], script: Sequence[str]) -> bool:

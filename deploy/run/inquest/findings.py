@@ -115,7 +115,7 @@ def _left(evidence: Evidence) -> list[Finding]:
     first, others = left[0], evidence.living
     victims = [end for end in ends if end.victim and end.t >= first.t]
     wait = others and all(
-        rank in evidence.ranks.still and hang.waits(evidence.ranks.still[rank].doing) for rank in others
+        rank in evidence.ranks.stuck and hang.waits(evidence.ranks.stuck[rank].doing) for rank in others
     )
     if not victims and not wait:
         return []
@@ -139,8 +139,8 @@ def _paused(evidence: Evidence) -> list[Finding]:
 
 def _stopped(evidence: Evidence) -> list[Finding]:
     faults = []
-    for rank, still in evidence.ranks.still.items():
-        doing, node = still.doing, still.doing.node
+    for rank, stuck in evidence.ranks.stuck.items():
+        doing, node = stuck.doing, stuck.doing.node
         at = f" at {doing.place}" if doing.place else ""
         how = {
             "stopped": "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it",
@@ -150,22 +150,22 @@ def _stopped(evidence: Evidence) -> list[Finding]:
         }.get(doing.doing)
         if how:
             cause = Cause.DISK_SILENT if doing.doing == "disk" else Cause.STOPPED
-            faults.append(Finding(cause, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
+            faults.append(Finding(cause, f"rank {rank} ({node}) {how}", node, rank, t=stuck.since))
     return faults
 
 
 def _stuck(evidence: Evidence, now: float) -> list[Finding]:
     """Ranks that are stuck, if nothing else explains it. While a rank moves, it may be evaluating: nothing is wrong."""
     living = evidence.living
-    if not living or not living.keys() <= evidence.ranks.still.keys() or evidence.nodes.troubles:
+    if not living or not living.keys() <= evidence.ranks.stuck.keys() or evidence.nodes.troubles:
         return []
     if evidence.gives_up or any(links.unanswered for links in evidence.ranks.links.values()):
         return []  # a rank has said why, or the links explain it, or will once both ends have reported
-    doing = [evidence.ranks.still[rank].doing for rank in living]
+    doing = [evidence.ranks.stuck[rank].doing for rank in living]
     missing = [rank for rank in doing if not hang.waits(rank)]
     if not any(_needs_nobody(rank) for rank in doing):
         return []
-    t = min(evidence.ranks.still[rank].since for rank in living)
+    t = min(evidence.ranks.stuck[rank].since for rank in living)
     if alone := [rank for rank, of in sorted(evidence.ranks.alone.items()) if of.waits and rank in living]:
         of, node = evidence.ranks.alone[alone[0]], living[alone[0]]
         who = f"rank {alone[0]} ({node}) waits where no other rank joins it: {of.why}"
@@ -176,7 +176,7 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
     reached = max(rank.step for rank in doing)
     text = f"no rank has made a step{f' since step {reached}' if reached else ''}: {what}"
     if missing:
-        first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))
+        first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.stuck[rank.rank].since, rank.rank))
         cause = cause_of_error(first.error) if first.error else Cause.LOCKED_UP
     elif differ := collectives.disagreement({rank.rank: rank.collectives for rank in doing}):
         fewest, cause = collectives.alike(differ)[0][0], Cause.MISMATCH
@@ -186,7 +186,7 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
     elif disagree:
         return [Finding(Cause.MISMATCH, text, t=t)]
     else:
-        last = max(evidence.ranks.still[rank].reported for rank in living)
+        last = max(evidence.ranks.stuck[rank].reported for rank in living)
         return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
     return [Finding(cause, text, first.node, first.rank, t=t)]
 

@@ -114,7 +114,7 @@ def _who_miss(evidence: Evidence, since: float, lost: Sequence[str]) -> str:
     if not {*lost} <= {end.node for end in victims} and (ranks := [e.rank for e in victims if e.node not in lost]):
         return f"{ranks_in_words(ranks)} lost"
     others = evidence.living
-    if others and all(rank in evidence.ranks.still for rank in others):
+    if others and all(rank in evidence.ranks.stuck for rank in others):
         return f"{ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for"
     # Without the first host, the agents of the other nodes end, and their engines start them again.
     again = [node for node, t in evidence.nodes.came_back.items() if t >= since - _AGAIN_S and evidence.ranks.moved < t]

@@ -15,7 +15,7 @@ from statistics import median
 from ...causes.end_causes import Cause
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
-from ..state.ranks import Pace, Throttled
+from ..state.ranks import Pace, ThrottledRank
 from .causes import Finding
 
 # A rank is marked as slow if it works _MARKED times as long as the others, and at least _LEAST_SLOW_MS longer.
@@ -42,7 +42,7 @@ class Slow:
         return f"{who} is slow: it {what} for {often}, the others for {self.usual_ms:.0f} ms"
 
 
-class Works:
+class WorkTimes:
     """Compares ranks by how many milliseconds each works in a step, and how many of these it waits for its data."""
 
     def __init__(self, own_ms: Mapping[int, float], data_ms: Mapping[int, float]) -> None:
@@ -90,7 +90,7 @@ def _slow(evidence: Evidence) -> list[Finding]:
     waits = all(wait[each] >= _WAITED * step[each] for each in others)
     node, t = evidence.ranks.began.get(rank, ""), recent[rank][0].t
     steps = sum(pace.count for pace in recent[rank])
-    if waits and wait[rank] < own[rank] and (slowness := Works(own, data).slow(rank, _SLOWER)):
+    if waits and wait[rank] < own[rank] and (slowness := WorkTimes(own, data).slow(rank, _SLOWER)):
         busy = evidence.nodes.cpus.get(node, 0.0)
         idle = [evidence.nodes.cpus.get(evidence.ranks.began[each], 100.0) for each in others]
         host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
@@ -122,7 +122,7 @@ def _throttled(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _limit(held: Throttled) -> str:
+def _limit(held: ThrottledRank) -> str:
     return f"its limit of {held.cpus:g} CPUs throttled it in {held.percent:.0f} % of the kernel's periods"
 
 

@@ -50,7 +50,7 @@ class Launchers:
         """The ranks that a node's command has started."""
         return sorted(rank for rank, home in self.homes.items() if home == node)
 
-    def placed(self, event: Event) -> Event:
+    def renumbered(self, event: Event) -> Event:
         """The event with the command's number as its rank; a verdict about several ranks gets no rank."""
         node, rank = str(event.get("node", "")), event.get("rank")
         if event.get("launcher") and (number := self.numbers.get(node, rank)) != rank:

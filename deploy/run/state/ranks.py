@@ -57,7 +57,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class LinksOf:
+class RankLinks:
     """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: much unsent data.
 
     `silent` and `answering`: the other machine did not answer, or answered, a call that is tried while a link fails.
@@ -72,7 +72,7 @@ class LinksOf:
 
 
 @dataclass(frozen=True)
-class Throttled:
+class ThrottledRank:
     """A CPU limit of `cpus` processors holds a rank back in `percent` of the kernel's periods, since `t`."""
 
     t: float
@@ -81,7 +81,7 @@ class Throttled:
 
 
 @dataclass(frozen=True)
-class Alone:
+class LoneRank:
     """A rank that trains alone, as its agent reported at `t`: `why` nothing joins it to the others, and a `hint`.
 
     `waits`: it does not train, but waits for others where none of them comes.
@@ -94,7 +94,7 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Still:
+class StuckRank:
     """A rank that is stuck: since when, when its agent reported it, and what the rank is doing."""
 
     since: float
@@ -124,10 +124,10 @@ class Ranks:
     left: set[int] = field(default_factory=set)
     # What the agents report about ranks that are stuck, have ended, or are held back.
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
-    still: dict[int, Still] = field(default_factory=dict)
-    links: dict[int, LinksOf] = field(default_factory=dict)
-    throttled: dict[int, Throttled] = field(default_factory=dict)
-    alone: dict[int, Alone] = field(default_factory=dict)
+    stuck: dict[int, StuckRank] = field(default_factory=dict)
+    links: dict[int, RankLinks] = field(default_factory=dict)
+    throttled: dict[int, ThrottledRank] = field(default_factory=dict)
+    alone: dict[int, LoneRank] = field(default_factory=dict)
     paces: dict[int, deque[Pace]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
     # Digests of the weights, by step and rank; whether all ranks of this start have had the same weights at some step.
     digests: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -155,13 +155,13 @@ class Ranks:
     given: float = 0.0
     longest_silence: float = 0.0
 
-    def placed(self, event: Event) -> Event:
+    def renumbered(self, event: Event) -> Event:
         """The event, with the right number for a command that starts its ranks; its records move to a new number."""
         if moved := self.launchers.meet(event):
             for known in (*self._by_rank(), *self._of_this_start()):
                 of_moved = {now: known.pop(before) for before, now in moved.items() if before in known}
                 known.update(of_moved)
-        return self.launchers.placed(event)
+        return self.launchers.renumbered(event)
 
     def take_world(self, event: Event) -> bool:
         """Record the number of ranks from an event. False for a late event from a rank that no longer exists."""
@@ -250,7 +250,7 @@ class Ranks:
         return self.began, self.began_at, self.starts, self.lives, self.throttled
 
     def _of_this_start(self) -> tuple[dict[int, Any], ...]:
-        return self.ends, self.called, self.still, self.links, self.paces, self.alone
+        return self.ends, self.called, self.stuck, self.links, self.paces, self.alone
 
     def _forget_others(self) -> None:
         """Remove the ranks that no longer exist."""
@@ -277,7 +277,7 @@ class Ranks:
         rank, self.waiting = event["rank"], ""
         self.starts[rank] += 1
         self.lives[rank] += self.script  # the ranks of Muster's own trainer themselves report that all have restarted
-        if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.still:
+        if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.stuck:
             self._settle()
         for known in (*self._of_this_start(), self.throttled):
             known.pop(rank, None)
@@ -334,21 +334,21 @@ class Ranks:
             return
         self.ends[rank] = end_of(event, t)
         self.called[rank] = calls(event.get("collectives", ()))
-        self.still.pop(rank, None)
+        self.stuck.pop(rank, None)
         self.links.pop(rank, None)
 
     def _on_left(self, event: Event, t: float) -> None:
         self.left.add(event["rank"])
 
     def _on_stuck(self, event: Event, t: float) -> None:
-        doing, before = hang.read(event), self.still.get(event["rank"])
+        doing, before = hang.read(event), self.stuck.get(event["rank"])
         if before and before.doing.doing in ("stopped", "traced", "frozen") and doing.doing == "unseen":
             return  # a stopped rank answers no look, so nothing shows that it runs again
-        self.still[event["rank"]] = Still(t - doing.since_s, t, doing)
+        self.stuck[event["rank"]] = StuckRank(t - doing.since_s, t, doing)
         self.called[event["rank"]] = doing.collectives
 
     def _on_moves(self, event: Event, t: float) -> None:
-        self.still.pop(event["rank"], None)
+        self.stuck.pop(event["rank"], None)
 
     def _on_links(self, event: Event, t: float) -> None:
         # Nodes on one machine have the same address, and no link between them.
@@ -358,15 +358,15 @@ class Ranks:
         )
         before = self.links.get(event["rank"])
         since = before.t if before and before.unanswered and unanswered else t
-        self.links[event["rank"]] = LinksOf(since, event["node"], unanswered, crowded, *called)
+        self.links[event["rank"]] = RankLinks(since, event["node"], unanswered, crowded, *called)
 
     def _on_throttled(self, event: Event, t: float) -> None:
-        self.throttled[event["rank"]] = Throttled(t, event["percent"], event["cpus"])
+        self.throttled[event["rank"]] = ThrottledRank(t, event["percent"], event["cpus"])
         if not event["percent"]:
             del self.throttled[event["rank"]]
 
     def _on_alone(self, event: Event, t: float) -> None:
-        self.alone[event["rank"]] = Alone(t, event["why"], event.get("hint", ""), event.get("waits", False))
+        self.alone[event["rank"]] = LoneRank(t, event["why"], event.get("hint", ""), event.get("waits", False))
         if not event["why"]:
             del self.alone[event["rank"]]
 

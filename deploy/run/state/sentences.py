@@ -113,7 +113,7 @@ def apart_words(event: Event) -> str:
     return _named([event["left_out"], *event["others"]], "", "are cut off from each other")
 
 
-def well_words(node: NodeState, who: str, trouble: str, since_s: float) -> str:
+def recovered_sentence(node: NodeState, who: str, trouble: str, since_s: float) -> str:
     """A sentence about a node whose trouble is over; empty if the node has ended: then the story tells its restart."""
     if node.state != "running":
         return ""

@@ -133,7 +133,7 @@ class Story(list[Happening]):
             self._explained = True
         if not now.trouble and now.node in self._troubles:
             over, since = self._troubles.pop(now.node)
-            if well := sentences.well_words(now, who, over, float(event["t"]) - since):
+            if well := sentences.recovered_sentence(now, who, over, float(event["t"]) - since):
                 self._tell(event, well)
         if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
             # A node that lost the others ends with code 1, too: no rank is blamed before more is known.

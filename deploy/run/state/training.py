@@ -12,14 +12,14 @@ T = TypeVar("T")
 _MOST_SCALARS, _MOST_POINTS = 300, 4096
 
 
-class Course(list[T]):
+class BoundedCurve(list[T]):
     """Points of a curve that may grow for weeks: at most _MOST_POINTS, at even distances, and the newest point."""
 
     def __init__(self) -> None:
         super().__init__()
         self._count, self._every = 0, 1
 
-    def take(self, point: T) -> None:
+    def add_point(self, point: T) -> None:
         """Add the newest point; it replaces the one before if that was kept only as the newest."""
         self[-1 if self._count % self._every else len(self) :] = [point]
         self._count += 1
@@ -35,8 +35,8 @@ class Training:
     `pace`: the last reports of rank 0, as time and step. `checkpoint`, `evaluated`: the last events of these kinds.
     """
 
-    losses: Course[tuple[int, float]] = field(default_factory=Course)
-    rates: Course[float] = field(default_factory=Course)
+    losses: BoundedCurve[tuple[int, float]] = field(default_factory=BoundedCurve)
+    rates: BoundedCurve[float] = field(default_factory=BoundedCurve)
     pace: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
     checkpoint: Event = field(default_factory=dict)
     evaluated: Event = field(default_factory=dict)
@@ -73,9 +73,9 @@ class Training:
 
     def _on_metrics(self, event: Event) -> None:
         if "loss" in event:
-            self.losses.take((int(event["step"]), float(event["loss"])))
+            self.losses.add_point((int(event["step"]), float(event["loss"])))
         if event.get("samples_per_s"):
-            self.rates.take(float(event["samples_per_s"]))
+            self.rates.add_point(float(event["samples_per_s"]))
 
     def _on_checkpoint(self, event: Event) -> None:
         self.checkpoint = event

@@ -52,7 +52,7 @@ _KEY_MARKS = (b"-----BEGIN ", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
 
 
 @dataclass(frozen=True)
-class Choice:
+class SendChoice:
     """What a user decides about a folder.
 
     `include`: paths of credentials to send anyway, relative to the folder. `sources`: the files that secrets are read
@@ -65,10 +65,10 @@ class Choice:
     most: int = MOST
 
 
-NO_CHOICE = Choice()
+NO_CHOICE = SendChoice()
 
 
-def place_of(path: str) -> str:
+def credential_path(path: str) -> str:
     """The part of a relative path (it, or a folder above it) whose name marks a credential; empty if there is none."""
     parts = PurePosixPath(path.lower()).parts
     for depth, name in enumerate(parts, 1):
@@ -80,7 +80,7 @@ def place_of(path: str) -> str:
     return path if _FILES.match(tail) else ""
 
 
-def kind_of(path: str, content: bytes, values: Mapping[str, str]) -> str:
+def credential_in(path: str, content: bytes, values: Mapping[str, str]) -> str:
     """A description of the credential in a file; empty if there is none. `values`: secret values by name."""
     # The plain search comes first: it is as fast as reading, and a folder may have gigabytes.
     if any(mark in content for mark in _KEY_MARKS) and _PRIVATE_KEY.search(content):
@@ -93,11 +93,13 @@ def kind_of(path: str, content: bytes, values: Mapping[str, str]) -> str:
     return next((f"it contains the value of {name}" for name in held), "")
 
 
-def choice_of(cluster: Cluster) -> Choice:
+def send_choice_of(cluster: Cluster) -> SendChoice:
     """The user's choice for the folder. A secret without a value here cannot be in a file here, so it is skipped."""
     job, known = cluster.job, dict[str, str]()
     for secret in job.secrets:
         with suppress(UsageError):
             known |= secrets_of(cluster, {secret.name})
     sources = {secret.name: secret.file for secret in job.secrets if secret.file}
-    return Choice(frozenset(job.include), sources, secrets.telling(job.secrets, known), job.folder_limit or MOST)
+    return SendChoice(
+        frozenset(job.include), sources, secrets.values_to_hide(job.secrets, known), job.folder_limit or MOST
+    )

@@ -14,14 +14,14 @@ from pathlib import Path
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, listed
-from ...job.again import include_of
 from ...job.load import refuse_no_folder
+from ...job.option_words import include_of
 from ...job.values import Data
 from ...run.files.folders import cache_folder
-from ..ahead import Ahead
+from ..background import BackgroundTask
 from . import content, left_out, selection
 from .content import Entry
-from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of
+from .credentials import IN_AN_ADDRESS, NO_CHOICE, SendChoice, credential_path
 from .folder_memory import FolderMemory
 from .left_out import LeftOut
 
@@ -58,12 +58,12 @@ class FolderLook:
     """
 
     def __init__(
-        self, folder: Path, choice: Choice = NO_CHOICE, cache: Path | None = None, data: Data | None = None
+        self, folder: Path, choice: SendChoice = NO_CHOICE, cache: Path | None = None, data: Data | None = None
     ) -> None:
         self.folder, self.choice, self.data = folder, choice, data
         cache = cache or cache_folder()
         self.memory = FolderMemory(cache / "data" if data else cache, folder)
-        self._look = Ahead(self._now)
+        self._look = BackgroundTask(self._now)
 
     def result(self) -> Look:
         """What was found. Raises as `look_at`."""
@@ -75,7 +75,7 @@ class FolderLook:
             return look_at_data(self.folder, self.choice) if self.data else look_at(self.folder, self.choice)
 
 
-def looks_at_data(data: Sequence[Data], choice: Choice) -> tuple[FolderLook, ...]:
+def looks_at_data(data: Sequence[Data], choice: SendChoice) -> tuple[FolderLook, ...]:
     """The looks at a run's data. Raises UsageError for a folder that does not exist."""
     refuse_no_folder(data)
     # `include` names paths of the code folder.
@@ -100,7 +100,7 @@ def copy_folder(folder: Path, goal: Path, entries: Iterable[Entry]) -> None:
             path.chmod(entry.mode)
 
 
-def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
+def look_at(folder: Path, choice: SendChoice = NO_CHOICE) -> Look:
     """Find what is sent from the folder, and what the user should know about it.
 
     selection.py selects the files; of the credentials among them, only those that `choice` includes are sent. Links are
@@ -112,7 +112,7 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     selected = selection.select(folder, choice.include)
     chosen, odd = _entries(folder, selected.paths)
     if sum(entry.size for entry in chosen) > choice.most:  # before everything is read
-        _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
+        _check_size(folder, [entry for entry in chosen if not credential_path(entry.path)], choice.most)
     credentials = left_out.find(folder, _by_path(chosen), choice)
     stay = {file.path for file in credentials}
     chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
@@ -126,7 +126,7 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     return Look(chosen, credentials, notes, selected.rule, selected.new)
 
 
-def look_at_data(folder: Path, choice: Choice = NO_CHOICE) -> Look:
+def look_at_data(folder: Path, choice: SendChoice = NO_CHOICE) -> Look:
     """Find everything in a folder of data, whatever ignore rules and names say: the user means all of it.
 
     Raises UsageError if it is empty, or if a secret is read from a file in it; DeployError if it cannot be read.
@@ -175,7 +175,7 @@ def requirement_paths(look: Look) -> frozenset[str]:
     return frozenset(files | {file.path for file in look.credentials if file.why == IN_AN_ADDRESS})
 
 
-def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
+def exposed_credentials(dockerfile: Path, choice: SendChoice = NO_CHOICE) -> list[LeftOut]:
     """The credentials that a build of `dockerfile` could copy into its image: those that no .dockerignore excludes.
 
     Raises UsageError if a secret is read from one of them.
@@ -195,7 +195,7 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
     return exposed
 
 
-def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> list[str]:
+def _settings(folder: Path, choice: SendChoice, credentials: Sequence[LeftOut]) -> list[str]:
     """A note about a .env file that the user did not ask for, unless another note has named it."""
     path = folder / ".env"
     sources = [source.resolve() for source in choice.sources.values()]

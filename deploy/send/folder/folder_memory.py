@@ -20,7 +20,7 @@ from pathlib import Path
 from ..remember import remember
 from . import content, left_out
 from .content import Content, Entry
-from .credentials import Choice
+from .credentials import SendChoice
 
 _FORMAT, _CONTENTS, _FOLDERS = "muster folder 4", 3, 50
 _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")
@@ -41,7 +41,7 @@ class FolderMemory:
         # Listings by digest, the newest first.
         self.listings = {match[1]: match[2] for match in names}
 
-    def load(self, choice: Choice) -> None:
+    def load(self, choice: SendChoice) -> None:
         """Read the records. Files that have not changed are known to hold no credential, and are not searched again."""
         with suppress(OSError, ValueError, IndexError):
             form, salt, judged, *rows = os.fsdecode((self._place / "files").read_bytes()).split("\0")
@@ -77,7 +77,7 @@ class FolderMemory:
             self._records[path] = content.record_of(path, entry, digests.get(path, ""))
         return Content(tuple(self._records.values()))
 
-    def save(self, entries: Mapping[str, Entry], choice: Choice) -> None:
+    def save(self, entries: Mapping[str, Entry], choice: SendChoice) -> None:
         """Write the records, if enough of them differ from those that were loaded."""
         if self._is_new:
             before = self._began - _RECENT_S
@@ -118,7 +118,7 @@ def _is_sure(entry: Entry, before: float) -> bool:
     return entry.changed < before and not entry.isdir()
 
 
-def _judged(salt: str, choice: Choice) -> str:
+def _judged(salt: str, choice: SendChoice) -> str:
     """A hash of the secrets and exceptions that the files were searched with; it does not reveal them."""
     words = [salt, sorted(choice.include), sorted(choice.values.items())]
     return hashlib.scrypt(json.dumps(words).encode(), salt=salt.encode(), n=1 << 12, r=8, p=1).hex()

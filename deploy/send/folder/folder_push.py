@@ -22,7 +22,7 @@ from ...core.fields import digits
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...run.files.folders import CHECKOUT, INSTALLED, PACKAGE
 from ..road.cargo import Cargo
 from ..road.road import Road

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from ...core import plain_file
 from ...core.errors import UsageError
-from ...core.near import near_file
+from ...core.suggest import near_file
 from ...core.text import parents
-from ...job.again import include_of
+from ...job.option_words import include_of
 from . import credentials
 from .content import Entry, unreadable
-from .credentials import Choice
+from .credentials import SendChoice
 
 _SEARCHED = 1 << 20  # bytes searched in each file: credentials are small, or at the beginning
 _SMALL_READ = 4096
@@ -53,12 +53,12 @@ def describe(left_out: Sequence[LeftOut]) -> str:
     return f"not sent: {', '.join(words)}{how}; {handed}"
 
 
-def remember(files: Mapping[str, str], choice: Choice) -> None:
+def remember(files: Mapping[str, str], choice: SendChoice) -> None:
     """Remember that these files (path -> stamp) contain no credential as long as their stamps stay the same."""
     _CLEAN.setdefault(_key(choice), {}).update(files)
 
 
-def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[LeftOut]:
+def find(folder: Path, entries: Mapping[str, Entry], choice: SendChoice) -> list[LeftOut]:
     """The credentials among these paths, each once. `entries`: by path, in order.
 
     Raises UsageError for an `include` that matches nothing, DeployError for a file that cannot be read.
@@ -66,7 +66,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     for path in sorted(choice.include):
         if path not in entries:
             meant = near_file(folder, path, "")
-            good = meant and not credentials.place_of(meant)
+            good = meant and not credentials.credential_path(meant)
             hint = include_of(meant) if good else f"give a path relative to {folder.resolve()}"
             raise UsageError(f"--include {path}: there is nothing with that name to send", hint)
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
@@ -87,7 +87,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     return list(left_out.values())
 
 
-def _key(choice: Choice) -> Hashable:
+def _key(choice: SendChoice) -> Hashable:
     return choice.include, tuple(sorted(choice.values.items()))
 
 
@@ -96,14 +96,14 @@ def _judged(
     path: str,
     entry: Entry,
     sources: Mapping[tuple[int, int], str],
-    choice: Choice,
+    choice: SendChoice,
 ) -> LeftOut | None:
     """Whether an entry is a credential, and why; None if it is not."""
     if entry.issym():
         return None
     if entry.isreg() and sources and (secret := _source(folder / path, sources)):
         return LeftOut(path, f"it holds the secret {secret}", never=True)
-    if (place := credentials.place_of(path)) and not is_below(path, choice.include):
+    if (place := credentials.credential_path(path)) and not is_below(path, choice.include):
         if not any(is_below(asked, (place,)) for asked in choice.include):
             return LeftOut(place)
         if not entry.isdir():
@@ -129,7 +129,7 @@ def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
             os.close(file)
     except OSError as fault:
         raise unreadable(folder / path, fault) from fault
-    return Read(hashed.hexdigest(), credentials.kind_of(path, start, values))
+    return Read(hashed.hexdigest(), credentials.credential_in(path, start, values))
 
 
 def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:

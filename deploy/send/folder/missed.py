@@ -13,12 +13,12 @@ from pathlib import Path, PurePosixPath
 
 from ...core import plain_file, toml_text
 from ...core.errors import DeployError, UsageError
-from ...core.near import near_file
+from ...core.suggest import near_file
 from ...explain import libraries
-from ...job.again import include_of
+from ...job.option_words import include_of
 from ...job.secrets import read_env_file
 from . import content, credentials, folder_look, left_out, named_paths, selection
-from .credentials import Choice
+from .credentials import SendChoice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
 _VARIABLE = re.compile(r"KeyError: '([A-Za-z_]\w{0,200})'")
@@ -36,7 +36,7 @@ _FILES = 8  # the most files that one hint lists
 def hint(
     words: str,
     folder: Path,
-    choice: Choice,
+    choice: SendChoice,
     needs: str = "",
     run: str = "",
     host_paths: Collection[str] = (),
@@ -74,7 +74,7 @@ def _of_typo(paths: Sequence[str], folder: Path) -> str:
     return ""
 
 
-def _not_sent(here: Sequence[str], folder: Path, choice: Choice) -> str:
+def _not_sent(here: Sequence[str], folder: Path, choice: SendChoice) -> str:
     """How to send the first of these paths of the folder that was not sent."""
     with suppress(DeployError):  # the folder may have changed
         sent = {entry.path for entry in folder_look.look_at(folder, choice).entries}
@@ -159,7 +159,7 @@ def _named(package: str) -> str:
     return rf"((?i:{name}(?:-headless)?))[ \t]*(?:[\[<>=!~;@,\"'#]|$)"
 
 
-def _of_variable(words: str, folder: Path, choice: Choice) -> str:
+def _of_variable(words: str, folder: Path, choice: SendChoice) -> str:
     """The option that passes a missing variable, if it is in a .env file that was not sent."""
     wanted = _VARIABLE.findall(words)[-1:]
     path = folder / ".env"
@@ -172,12 +172,12 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
     return f"{wanted[0]} is in .env, which was not sent: --env-file .env gives it to the ranks" if has else ""
 
 
-def of_download(folder: Path, choice: Choice) -> str:
+def of_download(folder: Path, choice: SendChoice) -> str:
     """What helps a script whose host cannot reach a download: earlier downloads in this folder that were not sent."""
     ignored: tuple[str, ...] = ()
     with suppress(DeployError):  # the folder may have changed
         ignored = selection.select(folder, choice.include).ignored
-    data = [name for name in ignored if not credentials.place_of(name) and (folder / name).is_dir()][:_FILES]
+    data = [name for name in ignored if not credentials.credential_path(name) and (folder / name).is_dir()][:_FILES]
     if data:
         stays = f"if it is in {', '.join(data)}, which was not sent"
         return f"its host cannot reach that address; {stays}: {include_of(*sorted(choice.include), *data)}"
@@ -207,7 +207,7 @@ def _is_data_beside(name: str, path: str) -> bool:
     """Whether the file is in the same folder as `path`, not at the top, and is not a credential."""
     beside = PurePosixPath(path).parent
     alike = name != path and beside != PurePosixPath() and PurePosixPath(name).parent == beside
-    return alike and not credentials.place_of(name)
+    return alike and not credentials.credential_path(name)
 
 
 def _files_of(module: str) -> Iterator[str]:
@@ -233,7 +233,7 @@ def _shown(folder: Path) -> str:
     return "the folder" if folder == Path() else shlex.quote(str(folder))
 
 
-def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection) -> str:
+def _how(path: str, folder: Path, choice: SendChoice, selected: selection.Selection) -> str:
     entry = content.read_entry(folder, path)
     if entry is None:
         return ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...core import plain_file
 from ...run.files.code import Code
 from . import credentials, folder_look, folder_walk, git, git_files
-from .credentials import NO_CHOICE, Choice
+from .credentials import NO_CHOICE, SendChoice
 from .folder_look import Look
 from .git import Repository, Unread
 from .git_files import MOST_BLOB, Objects
@@ -23,7 +23,7 @@ MOST_FILES, MOST_DIFF = 100, 256 << 10
 _MOST_NAMES = 1000
 
 
-def look(folder: Path, choice: Choice = NO_CHOICE, known: Look | None = None) -> Code | None:
+def look(folder: Path, choice: SendChoice = NO_CHOICE, known: Look | None = None) -> Code | None:
     """The code in `folder` now; None without git, or if its repository has no commit or cannot be read.
 
     `known`: the files to send, if the caller has already looked for them.
@@ -36,7 +36,9 @@ def look(folder: Path, choice: Choice = NO_CHOICE, known: Look | None = None) ->
         return None
 
 
-def _look(folder: Path, choice: Choice, repository: Repository, commit: str, branch: str, known: Look | None) -> Code:
+def _look(
+    folder: Path, choice: SendChoice, repository: Repository, commit: str, branch: str, known: Look | None
+) -> Code:
     below = folder.resolve().relative_to(repository.top).as_posix().removeprefix(".")
     start = f"{below}/" if below else ""
     with git_files.borrowed(repository) as objects:
@@ -79,7 +81,7 @@ def _shown(path: str) -> str:
 
 
 def _shown_in_diff(
-    folder: Path, objects: Objects, before: Mapping[str, str], choice: Choice
+    folder: Path, objects: Objects, before: Mapping[str, str], choice: SendChoice
 ) -> tuple[list[str], list[str], bool]:
     """The paths whose diff is shown, those whose diff would show a credential, and whether others are left out."""
     paths = list(before)[:MOST_FILES]
@@ -89,7 +91,7 @@ def _shown_in_diff(
         texts = [_content(folder / path), *([old.get(before[path])] if before[path] else [])]
         if None in texts:
             continue  # too large, or there is no such file any more
-        kinds = [credentials.kind_of(path, text, choice.values) for text in texts if text is not None]
+        kinds = [credentials.credential_in(path, text, choice.values) for text in texts if text is not None]
         (left_out if any(kinds) else names).append(path)
     return names, left_out, len(names) + len(left_out) < len(before)
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
 from ...core.text import listed
-from ...job.again import include_of
+from ...job.option_words import include_of
 from . import credentials, folder_walk, ignore_rules
 from .content import paths_below
 from .folder_walk import Clock, Walk
@@ -44,7 +44,7 @@ class Selection:
         """Notes for the user about this selection."""
         notes = []
         # Credentials have their own options, and folder_look.py has a separate note about a .env file.
-        hidden = [name for name in self.ignored if credentials.place_of(name)]
+        hidden = [name for name in self.ignored if credentials.credential_path(name)]
         plain = [name for name in self.ignored if name not in hidden]
         files = [name for name in hidden if name != ".env"]
         for names, how in (

@@ -1,8 +1,8 @@
 """Hosts pull a base from its registry: all of them, or only the first if they share one link to the registry.
 
-A host that has the base can pass it on to the others (bring.py), which takes about as long again. So all hosts should
-pull, unless that takes more than twice as long. To find out, the first host begins alone; then a few more begin, and
-the rates at which they receive decide.
+A host that has the base can pass it on to the others (base_transfer.py), which takes about as long again. So all
+hosts should pull, unless that takes more than twice as long. To find out, the first host begins alone; then a few more
+begin, and the rates at which they receive decide.
 """
 
 from __future__ import annotations

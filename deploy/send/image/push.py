@@ -25,7 +25,7 @@ from ...door.session import Done, Session, on_all
 from ...host import audit
 from ...run.files import own_files
 from ...run.files.folders import cache_folder
-from ..ahead import Ahead
+from ..background import BackgroundTask
 from ..folder import folder_push
 from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
@@ -39,7 +39,7 @@ from ..road.road import Road
 from ..road.routes import HERE
 from . import commands
 from .archive import archive
-from .bring import Bringing, Held
+from .base_transfer import BaseTransfer, HeldLayers
 from .compression import PLAIN
 from .layer_cache import BaseLayers, LayerCache
 from .model import Base, Image, has_trainer, run_image
@@ -157,18 +157,18 @@ def push(
     folders = _known_folders(sessions, beside)
     cache = cache or LayerCache(cache_folder() / "layers", note=note)
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
-    bringing = Bringing(road, lambda session: _look(session, ()), note)
-    bases = find_base(sessions, base, bringing.pull)
+    transfer = BaseTransfer(road, lambda session: _look(session, ()), note)
+    bases = find_base(sessions, base, transfer.pull)
     context, looks = _context(sessions, bases, beside, tag, partial(tell, READER), cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
-    saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
+    saved = [BackgroundTask(outgoing.save) for outgoing in context.outgoing]
     with road:
         road.offer([session for session in sessions if _is_complete(context, has[session.name])])
-        held = Ahead(lambda: _bring_base(sessions, context, has, bringing))
+        held = BackgroundTask(lambda: _bring_base(sessions, context, has, transfer))
         # All hosts at the same time: a host that started later would not be in the chain.
         pushed = on_all(
             sessions,
-            lambda session: _push_to(session, context, has[session.name], bringing, held),
+            lambda session: _push_to(session, context, has[session.name], transfer, held),
             cap=max(1, len(sessions)),
         )
     for save in saved:
@@ -207,12 +207,12 @@ def foresee(
 
 
 def _bring_base(
-    sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], bringing: Bringing
-) -> Held:
+    sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], transfer: BaseTransfer
+) -> HeldLayers:
     """Get the base to hosts that lack it, from another host or a registry that has it."""
     plans = {session: _planned(context, has[session.name]).layers for session in sessions}
     lacking = {session: layers for session, layers in plans.items() if layers}
-    return bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking)
+    return transfer.distribute(context.base, [session for session in sessions if session not in lacking], lacking)
 
 
 def look(session: Session, image: Image, base: Base) -> Store:
@@ -235,7 +235,7 @@ def _context(
     tag: str,
     tell: Callable[[int, int], None],
     cache: LayerCache,
-    folders: Ahead[Results[HostFolders]],
+    folders: BackgroundTask[Results[HostFolders]],
 ) -> tuple[_PushContext, Results[_Has]]:
     """Prepare one push, and ask what the hosts have. `tell` gets the bytes of the base read so far, and the total."""
     base, local = agreed_base(bases), HERE in bases.values
@@ -249,7 +249,7 @@ def _context(
             raise fault
         return _Has(store, seen.values[session.name])
 
-    looks = Ahead(lambda: on_all(sessions, ask))  # meanwhile this machine looks at the folder
+    looks = BackgroundTask(lambda: on_all(sessions, ask))  # meanwhile this machine looks at the folder
     outgoing = _outgoing(base, beside)
     layers = BaseLayers(base, local, cache, lambda read: tell(min(read, base.size), base.size))
     return _PushContext(image, base, layers, proofs, outgoing), looks.result()
@@ -261,7 +261,7 @@ def _outgoing(base: Base | None, beside: Sequence[FolderLook]) -> list[Outgoing]
     return [*agent, *map(folder_push.outgoing_folder, beside)]
 
 
-def _known_folders(sessions: Sequence[Session], beside: Sequence[FolderLook]) -> Ahead[Results[HostFolders]]:
+def _known_folders(sessions: Sequence[Session], beside: Sequence[FolderLook]) -> BackgroundTask[Results[HostFolders]]:
     """Ask each host what it has of the folders this machine sent before. This takes longest, so it starts first."""
 
     def ask() -> Results[HostFolders]:
@@ -269,7 +269,7 @@ def _known_folders(sessions: Sequence[Session], beside: Sequence[FolderLook]) ->
         known += [folder_push.name_of(digest, look.data) for look in beside for digest in look.memory.listings]
         return on_all(sessions, lambda session: folder_push.look_at_folders(session, known))
 
-    return Ahead(ask)
+    return BackgroundTask(ask)
 
 
 def _folders(session: Session, outgoing: Sequence[Outgoing], folders: HostFolders) -> HostFolders:
@@ -317,37 +317,41 @@ def _is_complete(context: _PushContext, has: _Has) -> bool:
     return _planned(context, has).present and not any(each.plan(has.folders).stream for each in context.outgoing)
 
 
-def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bringing, held: Ahead[Held]) -> Pushed:
+def _push_to(
+    session: Session, context: _PushContext, has: _Has, transfer: BaseTransfer, held: BackgroundTask[HeldLayers]
+) -> Pushed:
     """Send the image and the folders next to it; both at the same time if the image only needs to be proved."""
-    work = partial(_push_image, session, context, has, bringing, held)
-    ahead = Ahead(work) if _planned(context, has).present else None
+    work = partial(_push_image, session, context, has, transfer, held)
+    ahead = BackgroundTask(work) if _planned(context, has).present else None
     beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
     for outgoing in context.outgoing:
-        sources += folder_push.send_folder(session, outgoing, has.folders, bringing.road)
+        sources += folder_push.send_folder(session, outgoing, has.folders, transfer.road)
     pushed = ahead.result() if ahead else work()
     if sent := sources.total():
         audit.note(session, audit.Action.PUSHED, f"a folder of {context.image.tag}: {amount(sent)}")
-    sources += Counter(pushed.sources) + bringing.sources[session.name]
+    sources += Counter(pushed.sources) + transfer.sources[session.name]
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
     return Pushed(sources.total(), "; ".join(words) or HAS_IT, beside, sources)
 
 
-def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Bringing, held: Ahead[Held]) -> Pushed:
+def _push_image(
+    session: Session, context: _PushContext, has: _Has, transfer: BaseTransfer, held: BackgroundTask[HeldLayers]
+) -> Pushed:
     store, plan = has.store, _planned(context, has)
     if store is None:
         return Pushed(0, plan.why)
     if not plan.layers:
-        return _deliver(session, context, bringing.road, store, plan)
+        return _deliver(session, context, transfer.road, store, plan)
     layers, why = held.result(), plan.why
     store, plan = _seen(session, context)  # the host may have pulled the base meanwhile
     if plan.layers and layers.keys() >= set(plan.layers):
         try:
-            return replace(_deliver(session, context, bringing.road, store, plan, layers), why=why)
+            return replace(_deliver(session, context, transfer.road, store, plan, layers), why=why)
         except DeployError as fault:
-            bringing.note(f"{session.name}: does not get {context.base.name} from another host: {fault.message}")
-            bringing.pull([session], context.base.sources)
+            transfer.note(f"{session.name}: does not get {context.base.name} from another host: {fault.message}")
+            transfer.pull([session], context.base.sources)
             store, plan = _seen(session, context)
-    return replace(_deliver(session, context, bringing.road, store, plan), why=why)
+    return replace(_deliver(session, context, transfer.road, store, plan), why=why)
 
 
 def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
@@ -357,7 +361,7 @@ def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
 
 
 def _deliver(
-    session: Session, context: _PushContext, road: Road, store: Store, plan: PushPlan, held: Held | None = None
+    session: Session, context: _PushContext, road: Road, store: Store, plan: PushPlan, held: HeldLayers | None = None
 ) -> Pushed:
     """Send the image and let the host prove it; if that fails, send all layers. `held`: what another host keeps."""
     sources = Counter[str]()
@@ -388,7 +392,7 @@ def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> 
     return session.run(argv, timeout_s=_TRY_S, check=False)
 
 
-def _stream(context: _PushContext, store: Store, plan: PushPlan, held: Held | None) -> Cargo:
+def _stream(context: _PushContext, store: Store, plan: PushPlan, held: HeldLayers | None) -> Cargo:
     """The archive for `docker load`. Raises DeployError if it does not fit on the host's disk."""
     codec = PLAIN if held else codec_for(store)
     layers = [held[layer] for layer in dict.fromkeys(plan.layers)] if held else context.layers.get(plan.layers, codec)

@@ -138,7 +138,7 @@ def _build(base: str, kind: str) -> str:
     return f"docker pull --platform {kind} {base}; or, if you build it: docker build --platform {kind}"
 
 
-def stands_on(base: Base, on_host: HostImage) -> bool:
+def is_based_on(base: Base, on_host: HostImage) -> bool:
     """Whether an image on a host is this base, or was made by a push from this base."""
     return on_host.layers == base.layers and on_host.mark in ("", run_image(base, base.name).mark)
 

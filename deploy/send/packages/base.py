@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
-from ...core.program import typed
-from ..ahead import Ahead
+from ...core.program import as_typed
+from ..background import BackgroundTask
 from ..remember import remember as write
 from . import store
 from .inside.tools import FROM_BASE, NEED, normal
@@ -110,7 +110,7 @@ class Foreseen(NamedTuple):
 
 
 # None: nothing could be foreseen.
-Foreseeing = Ahead[Foreseen | None]
+Foreseeing = BackgroundTask[Foreseen | None]
 
 
 def of_lock(plain: Base, lock: store.Lock) -> Base:
@@ -166,7 +166,7 @@ def same(described: Mapping[str, Base]) -> Base:
             f"{', '.join(odd)}: the image's packages differ from those on {', '.join(others)}: "
             f"{_difference(base, described[odd[0]])}",
             "docker image inspect on both; leave the host out, or give all one image: "
-            f"--hosts {typed(','.join(others))}",
+            f"--hosts {as_typed(','.join(others))}",
         )
     return base
 

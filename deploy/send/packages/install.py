@@ -25,16 +25,16 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import FLAG
 from ...run.files.folders import cache_folder
-from ..ahead import Ahead
+from ..background import BackgroundTask
 from . import addresses, base, resolve, store, uv
 from .base import Base, Foreseeing, Foreseen, NotYet, of_lock
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .from_source import archives, git, sources
 from .inside.tools import LOST
-from .places import HERE, Has, Place, at_once
+from .places import HERE, Has, Place, on_all_places
 from .requirements import Requirements
 from .settings import Settings, drop_logins
 from .store import Content, Lock, Source
@@ -73,7 +73,7 @@ class PackageRequest:
     source: Path
     resolved: Callable[[Base], object] = lambda base: None
     foreseen: Foreseeing | None = None
-    each: Each = at_once
+    each: Each = on_all_places
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Installed:
     empty: tuple[str, ...] = ()
 
 
-def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
+def install_packages(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
     """Install the requested packages at every place.
 
     Raises DeployError with the tool's own words; packages that were there before stay.
@@ -173,7 +173,7 @@ class _Work:
 
     def _look(self, coming: Base | None = None) -> None:
         folder, each = self._folder, self._asked.each
-        self._tool = Ahead(lambda: uv.program(folder))  # it may have to be fetched, while the places answer
+        self._tool = BackgroundTask(lambda: uv.program(folder))  # it may have to be fetched, while the places answer
         self._has: dict[str, Has] = each(self._places, lambda place: place.look()).all()
         self._base = coming or self._described()
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 from ...core import plain_file
 from ...core.errors import UsageError
 from ...core.text import amount
-from ...job.again import include_of
+from ...job.option_words import include_of
 from . import addresses
 from .settings import without_logins
 

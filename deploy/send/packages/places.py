@@ -22,7 +22,7 @@ from ...door.session import Session, on_each
 from ..image.model import DIGEST
 from . import commands
 from .exchange import Exchange, Files
-from .here import Here
+from .local_runner import LocalRunner
 
 _LISTED = record(
     {}, {"layers": array(DIGEST), "environment": default(array(text(1 << 16), 10_000), []), "volume": text(300)}
@@ -56,7 +56,7 @@ class DockerPlace:
     """
 
     name: str
-    runner: Session | Here
+    runner: Session | LocalRunner
     image: str
     user: str
     owner: tuple[int, int]
@@ -140,7 +140,7 @@ class ProcessPlace:
 
     def look(self) -> Has:
         """What this Python has, and which environments are complete."""
-        done = Here().run([self.python, "-P", "-c", _DESCRIBE], timeout_s=_LOOK_S, check=False)
+        done = LocalRunner().run([self.python, "-P", "-c", _DESCRIBE], timeout_s=_LOOK_S, check=False)
         if done.code:
             raise DeployError(f"{self.python} does not start: {done.err[-300:]}")
         # A Python may print a warning first, which may contain a time or a number that changes.
@@ -176,7 +176,7 @@ class ProcessPlace:
         try:
             argv = [self.python, *commands.loader()]
             source, patience = exchange.input(where, files), _DESCRIBE_S if order["mode"] == "describe" else None
-            done = Here().run(argv, input=source, timeout_s=patience, check=False, on_line=exchange.line)
+            done = LocalRunner().run(argv, input=source, timeout_s=patience, check=False, on_line=exchange.line)
         finally:
             exchange.close()
         if digest and scratch:
@@ -205,6 +205,6 @@ class ProcessPlace:
 Place = DockerPlace | ProcessPlace
 
 
-def at_once(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
+def on_all_places(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
     """Do the work at all of these places at the same time."""
     return on_each({place.name: place for place in places}, work)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...core.errors import UsageError
-from ...core.near import near_path
+from ...core.suggest import near_path
 from ...core.text import amount
 from ...job.consent import Wish
 from ..folder import credentials
@@ -256,7 +256,9 @@ def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, S
     source is fetched on this machine. Raises UsageError for any other address with a password, with file and line.
     """
     paths = {
-        path for path, content in needs.files if credentials.kind_of(path, content, {}) == credentials.IN_AN_ADDRESS
+        path
+        for path, content in needs.files
+        if credentials.credential_in(path, content, {}) == credentials.IN_AN_ADDRESS
     }
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:

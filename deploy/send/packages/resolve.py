@@ -23,7 +23,7 @@ from . import addresses, offers, project_file, store
 from .base import Base
 from .from_source import sources, stubs
 from .from_source.archives import Wheel, file_of, is_wheel
-from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
+from .inside.tools import FROM_BASE, NAME, comes_with_torch, normal, read_name
 from .requirements import Requirements
 from .settings import without_logins
 from .store import LINE, Lock, Source
@@ -203,7 +203,7 @@ class Resolving:
         out = self._scratch / "exported.txt"
         where = ["--project", str(project), "--python", str(self._uv.python), "--output-file", str(out)]
         self._uv.run([*words, *where], project, shown=False)
-        return "\n".join(line for line in logical(_written(out)) if not comes_along(line)) + "\n"
+        return "\n".join(line for line in logical(_written(out)) if not comes_with_torch(line)) + "\n"
 
     def _options(self) -> list[str]:
         """The options of every resolution: the base's packages, at the base's versions."""

@@ -23,8 +23,8 @@ from ...core.errors import DeployError
 from ...core.printable import visible
 from ...core.text import last_line
 from . import store
-from .here import Here
 from .inside.tools import last_words
+from .local_runner import LocalRunner
 from .settings import Settings
 from .store import Content
 
@@ -96,7 +96,7 @@ class Uv:
                 self._tell(visible(self.settings.hidden(line)[:300]))
 
         argv = ["/bin/sh", "-c", _LIMITED, self._program, *words]
-        done = Here().run(
+        done = LocalRunner().run(
             argv, timeout_s=_PATIENCE_S, check=False, on_line=hear, folder=folder, environment=self._environment
         )
         if done.code:
@@ -148,7 +148,7 @@ def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
             Path(name, "ca").write_bytes(settings.certificates)
             environment["SSL_CERT_FILE"] = f"{name}/ca"
         words = [program(folder), *_getting(machine), f"{name}/got"]
-        done = Here().run(words, check=False, timeout_s=_PATIENCE_S, environment=environment)
+        done = LocalRunner().run(words, check=False, timeout_s=_PATIENCE_S, environment=environment)
         if done.code:
             raise Failed(settings.hidden(last_line(done.out, "no output").strip()))
         return b"\n" + _packed("python", next(Path(name, "got").glob(f"cpython-{PYTHON}-*")))
@@ -189,7 +189,9 @@ def _fetch(target: Path, more: Sequence[str]) -> str:
         pins.write_text(PINS)
         words = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", *more]
         command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
-        done = Here().run(command, folder=Path(name), environment=environment, timeout_s=_PATIENCE_S, check=False)
+        done = LocalRunner().run(
+            command, folder=Path(name), environment=environment, timeout_s=_PATIENCE_S, check=False
+        )
     return last_line(done.out, "no output") if done.code else ""
 
 

@@ -25,7 +25,7 @@ from . import routes
 from .cargo import Cargo
 from .line import READY, SERVING, WINDOW, WINDOW_S, Line
 from .rates import Rates
-from .routes import HERE, Stop
+from .routes import HERE, Receiver
 
 # How long a host may take to report which pieces it has. After that, bytes must keep arriving as with any command's
 # input (door/framing.py); and once all have arrived, the command gets its own time.
@@ -62,7 +62,7 @@ class NoRoad(DeployError):
     """Raised if the host lacks what the road needs."""
 
 
-class Delivery(Stop):
+class Delivery(Receiver):
     """One cargo on its way to one host. `offers`: the host lacks nothing, and only passes on pieces that it has."""
 
     def __init__(self, host: str, cargo: Cargo, line: Line, offers: bool = False) -> None:
@@ -97,14 +97,14 @@ class Guide:
         # The deliveries that wait for their source to open a port, by the number of the request.
         self._asks = dict[str, Delivery]()
 
-    def hear(self, delivery: Delivery, word: str, rest: str) -> None:
+    def handle_line(self, delivery: Delivery, word: str, rest: str) -> None:
         """Handle one line of a host's output. Lines with an unknown word are ignored."""
         self._deliveries.setdefault(delivery)
         if word in ("had", "got"):
             self._take(delivery, rest, new=word == "got")
         elif word == "ready" and not delivery.is_ready and (ready := READY.fullmatch(rest)):
             delivery.key, delivery.is_ready = ready[2] or "", True
-            delivery.asks = delivery.serves = bool(delivery.key)
+            delivery.can_fetch = delivery.can_serve = bool(delivery.key)
             self._take_ready(delivery, int(ready[1]) * 1024)
         elif word == "serving":
             self._connect(delivery, rest)
@@ -120,7 +120,7 @@ class Guide:
         elif word in ("failed", "gone"):
             self._lose(delivery, rest, is_gone=word == "gone")
 
-    def look(self) -> None:
+    def check_hosts(self) -> None:
         """Find hosts that are silent or slow, and act on it."""
         now = time.monotonic()
         self._route_waiting(now)
@@ -146,7 +146,7 @@ class Guide:
         still = [each for each in self._deliveries if not (each.ended.done() and each.is_cut)]
         if all(map(self._is_settled, still)):
             for delivery in still:
-                delivery.line.stay()
+                delivery.line.allow_alone()
 
     def _is_settled(self, delivery: Delivery) -> bool:
         source = delivery.source
@@ -157,8 +157,8 @@ class Guide:
 
     def _take(self, delivery: Delivery, digest: str, new: bool) -> None:
         now, source = time.monotonic(), delivery.source
-        delivery.line.land(digest)
-        if not delivery.take(digest, now):
+        delivery.line.confirm(digest)
+        if not delivery.add_piece(digest, now):
             return
         delivery.line.window = max(WINDOW, int(delivery.rate(now) * WINDOW_S))
         if new:
@@ -170,7 +170,7 @@ class Guide:
         if delivery.began and not delivery.lacks() and not self._is_measured:
             self._is_measured = True
             hosts = [each.host for each in self._deliveries]
-            self._rates.take(hosts, delivery.sources[HERE], now - delivery.began)
+            self._rates.record(hosts, delivery.sources[HERE], now - delivery.began)
 
     def _take_ready(self, delivery: Delivery, free: int) -> None:
         """Handle that a host has reported all the pieces it already has."""
@@ -227,7 +227,7 @@ class Guide:
             return
         del self._asks[number]
         if not serving:
-            source.serves = False
+            source.can_serve = False
             self._change_source(delivery, "shut")
             return
         places = routes.ranges(source.sizes.keys(), [piece.digest for piece in delivery.cargo.pieces])
@@ -240,7 +240,7 @@ class Guide:
             return
         delivery.avoids.add(source)
         if why == "wrong":
-            source.serves = False
+            source.can_serve = False
         self._route(delivery)
         reason = _REASONS.get(why, _REASONS["cut"]).format(source=source.host)
         now_from = delivery.source.host if delivery.source else HERE
@@ -263,7 +263,7 @@ class Guide:
         else:
             delivery.is_cut = False
             delivery.fail(NoRoad(f"{host}: it cannot pass anything on{detail}", "push again"))
-        delivery.serves = False
+        delivery.can_serve = False
         for other in [*self._deliveries]:
             if other.source is delivery:
                 self._change_source(other, "cut")

@@ -77,13 +77,13 @@ class Line:
         with self._waiting:
             return not (self._pieces or self._unconfirmed)
 
-    def stay(self) -> None:
+    def allow_alone(self) -> None:
         """Let the host continue alone if this machine goes away. A second call does nothing."""
         if not self.stays:
             self.stays = True
             self.order("stay")
 
-    def land(self, digest: str) -> None:
+    def confirm(self, digest: str) -> None:
         """Record that the host has this piece."""
         with self._waiting:
             self._unconfirmed.pop(digest, None)

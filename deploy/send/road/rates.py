@@ -32,7 +32,7 @@ class Rates:
         with suppress(OSError, DeployError):
             self._known = _KNOWN(fields.document(own_files.read(folder / _FILE), _FILE), _FILE) if folder else {}
 
-    def is_straight(self, host: str, size: int, hosts: int) -> bool:
+    def is_faster_directly(self, host: str, size: int, hosts: int) -> bool:
         """Whether a copy for each of `hosts` hosts leaves this machine sooner than a road is set up."""
         is_soon = host in self._known and size * hosts / self._known[host] < MAKING_S
         return size <= SMALL and (hosts == 1 or size < SHARED or is_soon)
@@ -42,7 +42,7 @@ class Rates:
         rates = [self._known[host] for host in hosts if host in self._known]
         return size / min(rates) if rates else None
 
-    def take(self, hosts: Iterable[str], size: int, seconds: float) -> None:
+    def record(self, hosts: Iterable[str], size: int, seconds: float) -> None:
         """Record that `size` bytes went to one of the hosts in this time, and to no other; the rate counts for all."""
         if size >= _LEAST and seconds > 0:
             self._known |= dict.fromkeys(hosts, max(1, int(size / seconds)))

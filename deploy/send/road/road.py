@@ -109,7 +109,7 @@ class Road:
         Raises DeployError if the host did not take all of it.
         """
         host, began = session.name, time.monotonic()
-        if not self._rates.is_straight(host, cargo.size, self._hosts):
+        if not self._rates.is_faster_directly(host, cargo.size, self._hosts):
             with suppress(NoRoad):
                 return self.deliver(session, argv, cargo)
         done = session.run(argv, input=self._counted(host, cargo), moving=True, check=False)
@@ -161,11 +161,11 @@ class Road:
                     if event is None:
                         return
                     try:
-                        self._guide.hear(*event)
+                        self._guide.handle_line(*event)
                     except DeployError as fault:
                         event[0].fail(fault)
                 if time.monotonic() - looked >= _TICK_S:
-                    self._guide.look()
+                    self._guide.check_hosts()
                     looked = time.monotonic()
             except BaseException as fault:  # a fault in Muster itself: no host may wait forever
                 for delivery in self._deliveries:

@@ -23,13 +23,13 @@ WORTH = 256 << 10
 
 
 @dataclass(eq=False)
-class Stop:
+class Receiver:
     """What this machine knows about a delivery to one host.
 
     `sizes`: the sizes of the pieces on its list. `got`: the digests of the pieces that the host has.
     `source`: the delivery whose host passes its pieces on to this one; None for this machine.
     `avoids`: the deliveries from which this host must not fetch.
-    `asks`: whether the host can fetch from others. `serves`: whether others can fetch from it.
+    `can_fetch`: whether the host can fetch from others. `can_serve`: whether others can fetch from it.
     `marks`: the host's byte count at certain times in the last WINDOW_S seconds. `bytes`: the count now.
     `since`: when it last received a piece or got a source. `routed`: when it last got a source.
     `peak`: the highest rate at which it received, in bytes per second.
@@ -40,8 +40,8 @@ class Stop:
     got: set[str] = field(default_factory=set)
     source: Self | None = None
     avoids: set[Self] = field(default_factory=set)
-    asks: bool = True
-    serves: bool = False
+    can_fetch: bool = True
+    can_serve: bool = False
     marks: list[tuple[float, int]] = field(default_factory=list)
     since: float = 0.0
     bytes: int = 0
@@ -56,7 +56,7 @@ class Stop:
         """The total size of these pieces in bytes."""
         return sum(self.sizes[digest] for digest in digests)
 
-    def take(self, digest: str, now: float) -> bool:
+    def add_piece(self, digest: str, now: float) -> bool:
         """Record that the host has this piece; True if that is new."""
         if digest not in self.sizes or digest in self.got:
             return False
@@ -72,51 +72,55 @@ class Stop:
         self.marks = [mark for mark in self.marks if mark[0] >= now - WINDOW_S]
         return (self.marks[-1][1] - self.marks[0][1]) / WINDOW_S if self.marks else 0.0
 
-    def above(self) -> Iterator[Stop]:
+    def upstream(self) -> Iterator[Receiver]:
         """Its source, that one's source, and so on, up to this machine."""
-        source: Stop | None = self.source
+        source: Receiver | None = self.source
         while source:
             yield source
             source = source.source
 
 
-S = TypeVar("S", bound=Stop)
+S = TypeVar("S", bound=Receiver)
 
 
-def source_for(stop: S, stops: Collection[S]) -> S | None:
+def source_for(receiver: S, receivers: Collection[S]) -> S | None:
     """The delivery from which this host should fetch what it lacks; None if no other host has enough of it."""
-    lacks = stop.lacks()
+    lacks = receiver.lacks()
     shared = {
-        other: stop.weight(lacks & other.sizes.keys())
-        for other in stops
-        if stop.asks and other.serves and other.host != stop.host
-        and other not in stop.avoids and stop not in other.above()
+        other: receiver.weight(lacks & other.sizes.keys())
+        for other in receivers
+        if receiver.can_fetch and other.can_serve and other.host != receiver.host
+        and other not in receiver.avoids and receiver not in other.upstream()
     }  # fmt: skip
-    asked = Counter(other.source for other in stops if other.lacks() and other is not stop)
+    asked = Counter(other.source for other in receivers if other.lacks() and other is not receiver)
     # Among hosts that have equally much, prefer the one that serves the fewest: this forms a chain.
     best = max(shared, key=lambda other: (shared[other], -asked[other]), default=None)
     return best if best and shared[best] >= WORTH else None
 
 
-def silent(stops: Collection[S], now: float) -> list[S]:
+def silent(receivers: Collection[S], now: float) -> list[S]:
     """The hosts that receive nothing from their source, although the source has more for them."""
-    return [stop for stop in stops if stop.source and now - stop.since > SILENT_S and stop.lacks() & stop.source.got]
+    return [
+        receiver
+        for receiver in receivers
+        if receiver.source and now - receiver.since > SILENT_S and receiver.lacks() & receiver.source.got
+    ]
 
 
-def detours(stops: Collection[S], now: float) -> list[S]:
+def detours(receivers: Collection[S], now: float) -> list[S]:
     """The hosts that wait for a slow source: each should fetch from its source's source instead."""
     led = []
-    for stop in stops:
-        source = stop.source
+    for receiver in receivers:
+        source = receiver.source
         before = source.source if source else None
-        if not source or not before or before in stop.avoids or not before.serves:
+        if not source or not before or before in receiver.avoids or not before.can_serve:
             continue
-        if now - max(stop.routed, source.routed) < 2 * WINDOW_S:
+        if now - max(receiver.routed, source.routed) < 2 * WINDOW_S:
             continue
-        waits = stop.weight(stop.lacks() & source.got) < BEHIND // 2
+        waits = receiver.weight(receiver.lacks() & source.got) < BEHIND // 2
         is_behind = before.weight(before.got & source.lacks()) >= BEHIND
-        if waits and is_behind and stop.lacks() & before.got and source.rate(now) < SLOW * before.peak:
-            led.append(stop)
+        if waits and is_behind and receiver.lacks() & before.got and source.rate(now) < SLOW * before.peak:
+            led.append(receiver)
     return led
 
 

@@ -43,7 +43,7 @@ from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.page import run as page
 from deploy.run import events, outcome
-from deploy.run.files import ends, record
+from deploy.run.files import record, recorded_ends
 from deploy.run.follower import Follower
 from deploy.run.progress import State
 from deploy.send.folder import folder_push
@@ -291,7 +291,7 @@ def folders(text):
 @entry(samples.HELD)
 def shown(text):
     """One image on a host."""
-    push_plan.stands_on(samples.BASE, push_plan.parse_image(text))
+    push_plan.is_based_on(samples.BASE, push_plan.parse_image(text))
 
 
 @entry(samples.JOB, samples.RECORDED_JOB)
@@ -410,13 +410,13 @@ def records(text):
     run_dir = _fresh("r1")
     for name in ("record.json", "outcome.json"):
         (run_dir / name).write_text(text, errors="replace")
-    runs = ends.listing(_FOLDER, ())
+    runs = recorded_ends.listing(_FOLDER, ())
     tables.folder_rows(runs)
     for row in runs:
         _json(row.__dict__)
     resume.with_resume_hint(outcome.Result("stopped", "x"), run_dir, True)
     record.facts(run_dir)
-    record.own(run_dir)
+    record.own_fields(run_dir)
     with mock.patch.object(record.folders, "RUNS", _FOLDER):
         record.folder_of(names.run_id("r1"))
 

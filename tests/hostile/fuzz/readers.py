@@ -29,7 +29,7 @@ from deploy.core.errors import DeployError
 from deploy.host.files import incoming, listing, unpack
 from deploy.report.console import Console
 from deploy.report.page import run as page
-from deploy.run.files import ends, record
+from deploy.run.files import record, recorded_ends
 from deploy.run.follower import Follower
 from deploy.run.progress import State
 from muster.checkpoint import manifest, store
@@ -124,7 +124,7 @@ def followed(folder, chance):
 def recorded(folder, chance):
     """A run's record, its story and its row in the list of runs."""
     record.facts(folder)
-    ends.listing(folder.parent, ())
+    recorded_ends.listing(folder.parent, ())
     record.story_of(folder)
     incoming.Fetched(folder)
     explain.tell([str(folder)], Console())

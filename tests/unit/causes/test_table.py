@@ -20,16 +20,16 @@ from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS, row_of
 from deploy.commands.explain import tell
 from deploy.core.errors import UsageError
-from deploy.core.program import host_fields, keep_typed
+from deploy.core.program import host_fields, remember_typed
 from deploy.door import faults
 from deploy.door.session import on_each
-from deploy.job.again import command_of
+from deploy.job.option_words import command_of
 from deploy.local import preflight
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
 from deploy.report.console import Console
-from deploy.send.ahead import Ahead
+from deploy.send.background import BackgroundTask
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
@@ -152,7 +152,7 @@ def test_each_row_is_named_by_the_code_that_finds_it() -> None:
 
 def test_commands_to_type_name_hosts_as_the_user_typed_them():
     """Earlier, `deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user, another port."""
-    keep_typed({"gpu-a": "me@gpu-a:2222"})
+    remember_typed({"gpu-a": "me@gpu-a:2222"})
     row = row_of("docker-missing")
     assert row.hint("gpu-a") == find("docker-missing", "gpu-a", "x").fix == "muster bootstrap --hosts me@gpu-a:2222"
     both = find("docker-missing", ("gpu-a", "gpu-b"), "x")
@@ -168,7 +168,7 @@ def test_commands_to_type_name_hosts_as_the_user_typed_them():
     [("a", "a"), ("me@a", "me@a"), ("a:2", "ssh://a:2"), ("[::1]:2", "ssh://[::1]:2"), ("me@fe80::1", "me@fe80::1")],
 )
 def test_a_host_with_a_port_is_a_url_for_ssh(typed, taken):
-    keep_typed({"a": typed})
+    remember_typed({"a": typed})
     assert host_fields("a")["ssh"] == taken
 
 
@@ -181,9 +181,9 @@ def test_two_clusters_with_a_host_of_the_same_name_keep_their_own_typed_names():
         return command_of("down", hosts=name)
 
     def work(port):
-        keep_typed({"203.0.113.7": f"203.0.113.7:{port}"})
+        remember_typed({"203.0.113.7": f"203.0.113.7:{port}"})
         of_thread = on_each({"203.0.113.7": "203.0.113.7"}, command).all()
-        commands[port] = [*of_thread.values(), Ahead(lambda: command("203.0.113.7")).result(30)]
+        commands[port] = [*of_thread.values(), BackgroundTask(lambda: command("203.0.113.7")).result(30)]
 
     threads = [threading.Thread(target=work, args=(port,)) for port in (41, 42)]
     for thread in threads:

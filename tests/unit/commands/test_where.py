@@ -32,7 +32,7 @@ def started(runs, name, backend, t, **more):
 
 
 def asked(options):
-    options = where.filled(options, Console())
+    options = where.with_recorded_hosts(options, Console())
     return options.hosts, options.run
 
 
@@ -58,11 +58,11 @@ def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_chosen(runs):
 
 def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
-    assert [where.here(Options(run=run)) for run in ("", "latest", "r1", "r2")] == [None] * 4
+    assert [where.run_on_this_machine(Options(run=run)) for run in ("", "latest", "r1", "r2")] == [None] * 4
     here = started(runs, "r2", "processes", 2.0)
-    assert [where.here(Options(run=run)) for run in ("", "latest", "r2")] == [here] * 3
-    assert where.here(Options(run="r1")) is None
-    assert where.here(Options(hosts="a", run="r2")) is None
+    assert [where.run_on_this_machine(Options(run=run)) for run in ("", "latest", "r2")] == [here] * 3
+    assert where.run_on_this_machine(Options(run="r1")) is None
+    assert where.run_on_this_machine(Options(hosts="a", run="r2")) is None
 
 
 @pytest.mark.parametrize("words", [("--wait-lost", "1h"), ("--secret", "HOME")])
@@ -76,7 +76,7 @@ def test_options_for_runs_on_hosts_are_refused_for_other_runs(runs, words, backe
 def test_a_named_local_run_is_chosen_although_there_is_a_cluster_file(runs):
     here = started(runs, "r1", "processes", 1.0)
     (runs.parent / "cluster.toml").touch()
-    assert [where.here(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
+    assert [where.run_on_this_machine(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
 
 
 def test_status_without_hosts_is_of_the_local_run_until_one_is_deployed(runs, capsys):
@@ -89,7 +89,7 @@ def test_status_without_hosts_is_of_the_local_run_until_one_is_deployed(runs, ca
     run(["status", "--run", "r1"])
     assert capsys.readouterr().out.split()[:2] == ["r1", "unfinished"]
     started(runs, "r3", record.HOSTS, 3.0, hosts=["a"])
-    assert where.here(Options()) is None
+    assert where.run_on_this_machine(Options()) is None
 
 
 def test_for_an_unknown_run_the_error_names_the_run_not_its_hosts(runs):
@@ -220,6 +220,6 @@ def test_a_mistyped_run_taken_for_a_host_is_reported_as_both(runs, capsys, monke
     assert "a run is meant" not in capsys.readouterr().err
     assert run(["preflight", "mispelt.invalid"]) != DONE
     assert "a run is meant" not in capsys.readouterr().err
-    monkeypatch.setattr(faults, "PLACES", {"gpu-a"})
+    monkeypatch.setattr(faults, "READ_AS_HOSTS", {"gpu-a"})
     there = faults.FaultPlace("gpu-a", "10.0.0.1", 22, "me", "gpu-a")
     assert "a run is meant" not in faults.fault("refused", there).hint, "a name that resolves is a host's"

@@ -59,8 +59,8 @@ def test_every_host_name_becomes_a_node_name(host, node):
 
 
 def test_a_bad_typed_name_is_refused_with_its_option_and_how_to_list_names():
-    assert names.asked_run("--run", "run-1") == "run-1"
-    assert names.asked_run("--run", "") == ""
+    assert names.check_run_id("--run", "run-1") == "run-1"
+    assert names.check_run_id("--run", "") == ""
     with pytest.raises(UsageError, match=r"^--run: expected at most 100") as fault:
-        names.asked_run("--run", "a/b")
+        names.check_run_id("--run", "a/b")
     assert (fault.value.code, "muster runs" in fault.value.hint) == (USAGE, True)

@@ -264,7 +264,7 @@ def test_a_proxy_that_passes_on_no_upgrade_is_reported(status, code):
 
 
 def test_a_command_whose_connection_ends_first_has_no_exit_code(monkeypatch):
-    monkeypatch.setattr("deploy.engine.inside._CODE_S", 0.2)
+    monkeypatch.setattr("deploy.engine.container_command._CODE_S", 0.2)
     upgraded = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
     reach = Near(**{"/exec/a1/start": upgraded + frame(1, b"begun\n"), "/exec/a1/json": answered({"Running": True})})
     reach.fake.odd["/containers/x/exec"] = answered({"Id": "a1"}, "201 Created")

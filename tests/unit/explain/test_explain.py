@@ -9,7 +9,7 @@ from deploy.commands import explain as explain_tasks
 from deploy.core.budget import Budget
 from deploy.core.errors import UsageError
 from deploy.explain.cause import explain, judge
-from deploy.explain.lines import time_of, undress
+from deploy.explain.lines import split_line, time_of
 from deploy.explain.read import CHUNK, read
 from deploy.explain.signs.general import ROWS
 from deploy.explain.signs.table import SIGNS
@@ -89,7 +89,7 @@ def test_no_prefix_of_a_launcher_hides_the_error(prefix, text, cause):
     ("train.py: error: x", "", ""),
 ])  # fmt: skip
 def test_the_rank_or_node_is_read_from_the_prefix(line, who, rank):
-    explained = undress(line)
+    explained = split_line(line)
     assert (explained.who, explained.rank) == (who, rank)
 
 

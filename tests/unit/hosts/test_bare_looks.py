@@ -8,7 +8,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
-from deploy.engine import bringing
+from deploy.engine import install_bare
 from deploy.host import commands
 from deploy.host import facts as host_facts
 from deploy.hosts import bootstrap
@@ -26,7 +26,7 @@ DOWN = (
 def brought(monkeypatch):
     """The names of the hosts that got the program."""
     names = []
-    monkeypatch.setattr(bringing, "bring", lambda session, own: names.append(session.name))
+    monkeypatch.setattr(install_bare, "install", lambda session, own: names.append(session.name))
     return names
 
 
@@ -114,8 +114,8 @@ def pythons(monkeypatch):
     got = SimpleNamespace(hosts={}, failed="")
     monkeypatch.setattr(bare_engine.audit, "note", lambda *_: None)
     monkeypatch.setattr(
-        bringing,
-        "bring_python",
+        install_bare,
+        "install_python",
         lambda session, own, archive: got.hosts.update({session.name: archive}) or got.failed,
     )
     monkeypatch.setattr(uv, "python_for", lambda machine, *_: f"Python for {machine}".encode())
@@ -123,8 +123,8 @@ def pythons(monkeypatch):
 
 
 def test_a_host_with_an_old_python_gets_one_from_this_machine(monkeypatch, brought, pythons):
-    lacks = iter([bringing.Lacks("aarch64", "Python 3.8.18"), None])
-    monkeypatch.setattr(bringing, "bring", lambda *_: next(lacks))
+    lacks = iter([install_bare.LackingHost("aarch64", "Python 3.8.18"), None])
+    monkeypatch.setattr(install_bare, "install", lambda *_: next(lacks))
     observe.facts(hosts(a=NO_ENGINE), bring=True)
     assert pythons.hosts == {"a": b"Python for aarch64"}
 
@@ -134,7 +134,7 @@ def nothing(*_):
 
 
 def test_if_no_python_can_be_fetched_the_host_is_refused_with_what_to_type(monkeypatch, brought, pythons):
-    monkeypatch.setattr(bringing, "bring", lambda *_: bringing.Lacks("x86_64", "Python 3.8.18"))
+    monkeypatch.setattr(install_bare, "install", lambda *_: install_bare.LackingHost("x86_64", "Python 3.8.18"))
     monkeypatch.setattr(uv, "python_for", nothing)
     monkeypatch.setattr(uv, "python_getter", lambda *_: b"uv")
     pythons.failed = "dns error"
@@ -148,7 +148,7 @@ def test_if_no_python_can_be_fetched_the_host_is_refused_with_what_to_type(monke
 
 
 def test_hosts_with_different_pythons_all_get_the_same_one(monkeypatch, brought, pythons):
-    monkeypatch.setattr(bringing, "python_of", lambda version: version.rpartition("-")[2])
+    monkeypatch.setattr(install_bare, "python_of", lambda version: version.rpartition("-")[2])
     of = {"a": "3.11.2", "b": "3.13.1", "c": uv.PYTHON}
     answers = {host: f"no-engine\nbare bare-d-{python}\n" for host, python in of.items()}
     some = hosts(**answers)

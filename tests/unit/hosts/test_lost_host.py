@@ -70,7 +70,7 @@ class Watched:
             about = {"t": self.now, "rank": rank, "node": name}
             if self.trains and name not in self.silent:
                 self.tell({"kind": "step", **about, "step": 7 + self.looks})
-            if self.stuck and name not in self.silent and rank not in self.state.ranks.still:
+            if self.stuck and name not in self.silent and rank not in self.state.ranks.stuck:
                 self.tell(
                     {"kind": "stuck", **about, "step": 7, "doing": "backward", "since_s": 8.0, "file": "train.py"}
                 )

@@ -15,7 +15,7 @@ from deploy.host.files import incoming
 from deploy.host.files.unpack import LeftOut
 from deploy.hosts.mirror import AllFiles, Mirror
 from deploy.report.page import data
-from deploy.run.files import apart
+from deploy.run.files import host_copies
 from deploy.run.follower import Follower
 from deploy.run.progress import State
 
@@ -46,7 +46,7 @@ def send(made: Mirror, files: dict[str, str]) -> None:
     _, known = made.resume_point()
     for path, text in files.items():
         size, _, time = known.get(path, "0 ").partition(" ")
-        at = int(size) if time == apart.time_in(text.encode()) else 0
+        at = int(size) if time == host_copies.time_in(text.encode()) else 0
         if text[at:]:
             piece = base64.b64encode(text[at:].encode()).decode()
             made.take(f"{made.mark} add {path} {at} {piece} .")
@@ -56,8 +56,8 @@ def test_one_look_at_the_folder_serves_all_hosts_that_begin_together(run_dir: Pa
     """Once, each of 256 hosts read the beginnings of 2,304 files: an attach took 20 s of CPU to show anything."""
     send(mirror(run_dir, "a"), {f"ranks/rank-{rank}.jsonl": lines("a", 1000.0, range(1, 3)) for rank in range(8)})
     files, read = AllFiles(run_dir), list[str]()
-    head = apart.head
-    monkeypatch.setattr(apart, "head", lambda run_dir, name: read.append(name) or head(run_dir, name))
+    head = host_copies.head
+    monkeypatch.setattr(host_copies, "head", lambda run_dir, name: read.append(name) or head(run_dir, name))
     known = [Mirror(run_dir, node, NodeName(node), pytest.fail, all_files=files).resume_point()[1] for node in "abcd"]
     assert known == known[:1] * 4
     assert sorted(known[0]) == sorted(read) == [f"ranks/rank-{rank}.jsonl" for rank in range(8)]

@@ -16,7 +16,7 @@ from deploy.hosts.start.new_run import DeployRequest, NewRun
 from deploy.job.cluster import Cluster
 from deploy.job.inventory import Host, hosts_of_flag
 from deploy.report.console import Console
-from deploy.send.folder.credentials import Choice
+from deploy.send.folder.credentials import SendChoice
 from tests.hosts import FACTS
 
 RUNS = Container("r1", "a", 0, 1, "muster-r1", "running", None, 29500)
@@ -37,7 +37,7 @@ def locked(monkeypatch, tmp_path):
             "base",
             "tag",
             None,
-            Choice(),
+            SendChoice(),
         )
         claims = SimpleNamespace(take=lambda: None, narrow_facts=lambda facts: facts)
         handle = RunHandle(tmp_path / "r1", {"a": "a"}, True, ("train.py",), resumed)

@@ -11,7 +11,6 @@ from deploy.core.errors import UsageError
 from deploy.hosts.start import deploy
 from deploy.hosts.start.resume import resume_fields
 from deploy.job import secrets
-from deploy.job.again import grace_s
 from deploy.job.load import (
     environment_of,
     fill_from_file,
@@ -20,6 +19,7 @@ from deploy.job.load import (
     read_command,
     script_words,
 )
+from deploy.job.option_words import grace_s
 from deploy.job.options import Options
 from deploy.job.secrets import refuse_open_secrets, secrets_of
 from deploy.job.values import Mount
@@ -363,7 +363,7 @@ def test_a_setting_of_an_env_file_may_be_an_argument_too_but_a_token_may_not(tmp
     (tmp_path / ".env").write_text("MODEL=llama-7b-chat\nHF_TOKEN=hf_sesame_4711\nDB=postgres://me:word@db/x\n")
     options = asked(env_file=(str(tmp_path / ".env"),))
     cluster = load_cluster(options)
-    telling = secrets.telling(cluster.job.secrets, secrets_of(cluster))
+    telling = secrets.values_to_hide(cluster.job.secrets, secrets_of(cluster))
     assert set(telling) == {"HF_TOKEN", "DB"}
     refuse_open_secrets(asked(script="train.py --model llama-7b-chat"), telling)
     with pytest.raises(UsageError, match="HF_TOKEN"):

@@ -132,7 +132,7 @@ def test_latest_on_hosts_is_the_newest_run_of_the_script_in_the_command_or_the_f
         found, run = resume.run_to_continue(options)
         assert (run, found.script) == ("r0", options.script)
     (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nscript = "train.py --lr 9"\n')
-    with consent.asking(consent.Door(Console, True, "")):
+    with consent.asking(consent.ConsentGate(Console, True, "")):
         found, run = resume.run_to_continue(fill_from_file(Options(cluster="cluster.toml", resume="latest")))
     assert (run, found.script) == ("r0", "python train.py --lr 1"), "what it was given is as it was recorded"
     (runs.parent / "cluster.toml").unlink()
@@ -184,7 +184,7 @@ def test_the_hint_for_a_running_run_follows_it_with_its_hosts_as_typed(runs):
 def test_an_unclosed_quote_in_the_files_arguments_is_refused_in_words(runs):
     (runs.parent / "cluster.toml").write_text('hosts = ["a"]\n[job]\nargs = "--x \'a"\n')
     with (
-        consent.asking(consent.Door(Console, True, "")),
+        consent.asking(consent.ConsentGate(Console, True, "")),
         pytest.raises(UsageError, match=r"--args.*No closing quotation"),
     ):
         resume.run_to_continue(Options(cluster="cluster.toml", resume="latest"))

@@ -17,7 +17,7 @@ TRAINS_ON = Signs(0.3, 60.0, 2.0)
 STANDS = Signs(0.3, 60.0, 58.0)
 NO_POWER = Signs(15.0, 60.0, 16.0)
 ONLY_SSH_FAILS = Signs(30.0, 30.0, 30.0)
-ANOTHER_HAS_ENDED = Misses(stood_s=20.0, ended=True, named=False, reports=True)
+ANOTHER_HAS_ENDED = Misses(no_step_s=20.0, other_ended=True, is_waited_for=False, has_reports=True)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_a_host_with_only_a_silent_engine_is_not_lost_even_if_another_node_ended
 
 
 def test_while_the_ranks_train_no_host_is_lost() -> None:
-    trains = Misses(stood_s=0.4, ended=True, named=False, reports=True)
+    trains = Misses(no_step_s=0.4, other_ended=True, is_waited_for=False, has_reports=True)
     assert not is_lost(ONLY_SSH_FAILS, [WELL], trains, 600.0)
     assert is_lost(ONLY_SSH_FAILS, [WELL], ANOTHER_HAS_ENDED, 600.0)
 
 
 def test_a_host_that_ranks_wait_for_is_lost_after_wait_lost_but_not_if_no_host_answers() -> None:
-    waits = Misses(stood_s=700.0, ended=False, named=True, reports=True)
+    waits = Misses(no_step_s=700.0, other_ended=False, is_waited_for=True, has_reports=True)
     assert not is_lost(ONLY_SSH_FAILS, [WELL], waits, 600.0)
     gone = Signs(601.0, 601.0, 601.0)
     assert is_lost(gone, [WELL, gone], waits, 600.0)

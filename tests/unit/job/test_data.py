@@ -9,10 +9,10 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.job import wishes
-from deploy.job.again import read_again, words_again
 from deploy.job.cluster import from_file
 from deploy.job.consent import lines
 from deploy.job.load import load_cluster
+from deploy.job.option_words import read_again, words_again
 from deploy.job.options import Options
 from deploy.job.values import Data, Mount, data
 

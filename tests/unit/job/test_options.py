@@ -13,9 +13,9 @@ import pytest
 
 from deploy.commands import command
 from deploy.core.errors import UsageError
-from deploy.job.again import read_again, words_again
 from deploy.job.cluster import Cluster
 from deploy.job.load import folder_to_send, job_of, load_cluster
+from deploy.job.option_words import read_again, words_again
 from deploy.job.options import KEYS, Job, Options, flag_of, row_of
 from tests.sources import nodes
 

@@ -7,8 +7,8 @@ import pytest
 
 from deploy.commands import main
 from deploy.core.errors import FAILED, USAGE, UsageError
-from deploy.job.again import words_of
 from deploy.job.load import load_cluster
+from deploy.job.option_words import words_of
 from deploy.job.options import KEYS, ROWS, Job, Options, Rule, flag_of, rules_of
 from deploy.job.together import refuse_pairs
 from tests.typed import NOWHERE

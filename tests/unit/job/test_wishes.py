@@ -117,9 +117,9 @@ def test_the_user_is_asked_about_sent_files_and_variables_and_include_stays_in_t
 @pytest.mark.holds("folder-asks")
 def test_a_folder_that_another_user_can_change_asks_for_its_free_settings_too(tmp_path, monkeypatch):
     job, host = replace(Job(), args="--lr 1", gpus="2"), Host("a", "10.0.0.1", gpus="1")
-    assert {wish.shown() for wish in wishes.free([host], job)} == {"args --lr 1", "gpus 2", "gpus 1 on a"}
+    assert {wish.shown() for wish in wishes.free_settings([host], job)} == {"args --lr 1", "gpus 2", "gpus 1 on a"}
     assert lines_of(job, host, folder=tmp_path) == ["host a at 10.0.0.1"]
-    monkeypatch.setattr(wishes, "stranger", lambda *_: "mallory")
+    monkeypatch.setattr(wishes, "other_owner", lambda *_: "mallory")
     assert lines_of(job, host, folder=tmp_path) == [
         "host a at 10.0.0.1",
         "gpus 2",

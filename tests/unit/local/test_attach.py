@@ -63,7 +63,7 @@ def test_a_fetch_says_where_the_files_are(run_dir, capsys):
 
 def test_a_run_on_hosts_whose_follower_was_killed_is_not_closed_here(run_dir):
     record.write_record(run_dir, {**record.facts(run_dir), "backend": record.HOSTS, "hosts": ["a"]})
-    assert attach.settle(run_dir) == {}
+    assert attach.record_end(run_dir) == {}
     assert not (run_dir / "outcome.json").exists()
 
 

@@ -23,18 +23,18 @@ def four(tmp_path, monkeypatch):
 
 
 def test_gpus_that_one_command_holds_are_given_to_no_other_until_released():
-    first = gpus.take(2, "one.py")
+    first = gpus.claim_gpus(2, "one.py")
     try:
         with pytest.raises(
             DeployError, match=r"2 free GPUs of 4, and 3 asked for: the deploy of one.py \(.+\) has GPU 0"
         ):
-            gpus.take(3, "two.py")
-        second = gpus.take(2, "two.py")
+            gpus.claim_gpus(3, "two.py")
+        second = gpus.claim_gpus(2, "two.py")
         assert [gpu.index for gpu in (*first.gpus, *second.gpus)] == [0, 1, 2, 3]
         second.release()
     finally:
         first.release()
-    whole = gpus.take("auto", "three.py")
+    whole = gpus.claim_gpus("auto", "three.py")
     assert len(whole.gpus) == 4
     whole.release()
 
@@ -47,9 +47,9 @@ def test_a_claim_that_cannot_be_written_keeps_no_gpu_and_no_file(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(gpus.os, "write", full)
         with pytest.raises(OSError, match="No space"):
-            gpus.take("auto", "one.py")
+            gpus.claim_gpus("auto", "one.py")
     assert {*Path("/var/tmp").rglob("*claim-*")} <= before
-    gpus.take("auto", "two.py").release()
+    gpus.claim_gpus("auto", "two.py").release()
 
 
 @pytest.mark.parametrize(
@@ -64,15 +64,15 @@ def test_a_claim_that_cannot_be_written_keeps_no_gpu_and_no_file(monkeypatch):
     ],
 )
 def test_a_run_gets_only_the_gpus_that_cuda_visible_devices_allows(named, taken):
-    assert gpus.count("auto", named) == len(taken)
-    own = gpus.take("auto", "one.py", named)
+    assert gpus.count_gpus("auto", named) == len(taken)
+    own = gpus.claim_gpus("auto", "one.py", named)
     own.release()
     assert [gpu.index for gpu in own.gpus] == taken
 
 
 @pytest.mark.parametrize("named", ["", "-1", "-1,0", "GPU-5", "1,1"])
 def test_cuda_visible_devices_can_hide_all_gpus(named):
-    assert gpus.count("auto", named) == 0
+    assert gpus.count_gpus("auto", named) == 0
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_cuda_visible_devices_can_hide_all_gpus(named):
 )
 def test_working_gpus_are_counted_although_nvidia_smi_also_reports_errors(tmp_path, odd):
     (tmp_path / "nvidia-smi").write_text(fake_gpus.smi(2).replace("exit 0", odd))
-    assert gpus.count("auto", None) == 2
+    assert gpus.count_gpus("auto", None) == 2
 
 
 def test_missing_gpus_are_refused_before_anything_starts():
     for asked, named in (((4,), None), (5, None), (2, "1"), ((0,), "1")):
         with pytest.raises(UsageError, match="asked for, the host has"):
-            gpus.count(asked, named)
-    assert (gpus.count(2, None), gpus.count((3,), None), gpus.count(0, None)) == (2, 1, 0)
+            gpus.count_gpus(asked, named)
+    assert (gpus.count_gpus(2, None), gpus.count_gpus((3,), None), gpus.count_gpus(0, None)) == (2, 1, 0)
 
 
 def test_mig_devices_in_cuda_visible_devices_are_left_alone():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.job.again import words_again
+from deploy.job.option_words import words_again
 from deploy.job.options import Options
 from deploy.local import up, within, witness
 from deploy.report.recorder import Recorder

@@ -13,7 +13,7 @@ from deploy.run.events import of_rank
 from deploy.run.inquest import findings as inquest
 from deploy.run.inquest.blame import cause_of_error
 from deploy.run.inquest.causes import Finding
-from deploy.run.inquest.slow import Works
+from deploy.run.inquest.slow import WorkTimes
 from deploy.run.outcome import AT_ONCE, ENDED_AFTER_S, concluded, from_verdicts, judge
 from deploy.run.progress import State
 
@@ -359,13 +359,13 @@ def test_each_rank_is_compared_with_the_median_of_all_others(size: int) -> None:
     for seed in range(50):
         drawn = random.Random(seed)
         own = {rank: drawn.choice((1.0, 10.0, 20.0, 50.0, 300.0)) for rank in range(size)}
-        works = Works(own, own)
+        works = WorkTimes(own, own)
         for rank in own:
             usual = median(own[each] for each in own if each != rank)
             is_slow = own[rank] >= 2 * usual and own[rank] - usual >= 5
             found = works.slow(rank, 2.0)
             assert (found and found.usual_ms) == (usual if is_slow else None)
-    assert Works({0: 9.0}, {0: 9.0}).slow(0) is None
+    assert WorkTimes({0: 9.0}, {0: 9.0}).slow(0) is None
 
 
 def test_long_steps_are_compared_too_and_one_pause_makes_no_rank_slow() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.run.files import apart, code, ends, folders, locks, own_files, record, resumable, timeline
+from deploy.run.files import code, folders, host_copies, locks, own_files, record, recorded_ends, resumable, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening, Story
@@ -186,7 +186,7 @@ def test_the_outcome_records_what_was_reached(tmp_path: Path) -> None:
 def test_the_listing_distinguishes_finished_running_and_abandoned_runs(tmp_path: Path) -> None:
     finished, going, dead = (make_run(tmp_path, t=NOON + 60 * n, checkpoint=True) for n in range(3))
     record.close(finished, Result("done", step=600), State(("master",)), 9.0)
-    rows = ends.listing(tmp_path, {going.name})
+    rows = recorded_ends.listing(tmp_path, {going.name})
     assert [(row.id, row.verdict, row.step) for row in rows] == [
         (finished.name, "done", 600),
         (going.name, "running", 200),
@@ -209,10 +209,10 @@ def test_the_separate_folders_of_hosts_are_real_folders_inside_the_run(tmp_path:
     (tmp_path / "run/hosts/file").touch()
     (tmp_path / "run/hosts/link").symlink_to(tmp_path / "elsewhere")
     run_dir = tmp_path / "run"
-    assert apart.folders(run_dir) == [run_dir, run_dir / "hosts/a", run_dir / "hosts/b"]
+    assert host_copies.folders(run_dir) == [run_dir, run_dir / "hosts/a", run_dir / "hosts/b"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other/hosts").symlink_to(tmp_path / "elsewhere")
-    assert apart.folders(tmp_path / "other") == [tmp_path / "other"]
+    assert host_copies.folders(tmp_path / "other") == [tmp_path / "other"]
 
 
 def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_a_folder_with_an_invalid_run_name_is_neither_listed_nor_put_into_a_comm
     monkeypatch.setattr(folders, "RUNS", runs)
     for name in ("first", "first;touch owned", "first\nsecond   done", "-rf", "\x1b[2J", "latest", ".first"):
         (runs / name / "nodes").mkdir(parents=True)
-    assert [run.id for run in ends.listing(runs, ())] == ["first"]
+    assert [run.id for run in recorded_ends.listing(runs, ())] == ["first"]
     with pytest.raises(UsageError) as refused:
         resumable.refuse_unknown("firs")
     assert refused.value.hint.startswith("did you mean --resume first? ")
@@ -285,7 +285,7 @@ def test_folders_of_other_tools_in_runs_are_not_runs(tmp_path):
     (runs / "Nov30_host/events.out.tfevents.1").touch()
     (runs / "detect/train/weights").mkdir(parents=True)
     record.write_record(record.make_folder(runs, (), NOON), {"id": "x"})
-    assert [run.id.endswith("-digits") for run in ends.listing(runs, ())] == [True]
+    assert [run.id.endswith("-digits") for run in recorded_ends.listing(runs, ())] == [True]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone makes a folder that another user may not enter")
@@ -303,10 +303,10 @@ def test_runs_that_the_user_may_not_enter_do_not_hide_the_users_own() -> None:
         try:
             with pytest.raises(PermissionError):
                 closed.stat()
-            assert [facts.id for facts in ends.listing(runs, ())] == [own.name]
+            assert [facts.id for facts in recorded_ends.listing(runs, ())] == [own.name]
             runs.chmod(0o000)
             with pytest.raises(DeployError, match="you may not read this folder"):
-                ends.listing(runs, ())
+                recorded_ends.listing(runs, ())
         finally:
             os.setresuid(0, 0, 0)
 

@@ -12,7 +12,7 @@ import pytest
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.job.script import read
 from deploy.run.files import folders, record, resumable
-from deploy.run.files.resumable import Asked, choose
+from deploy.run.files.resumable import WantedRun, choose
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
@@ -51,12 +51,12 @@ def of_trainer(*arguments: str, minute: int = 0, checkpoint: bool = True, worker
     return run_dir
 
 
-def asked(command: str, folder: str = "") -> Asked:
-    return Asked(read(command, None).words, folder)
+def asked(command: str, folder: str = "") -> WantedRun:
+    return WantedRun(read(command, None).words, folder)
 
 
-def resumed(wanted: str, names: Asked | None = None) -> record.Choice:
-    return choose(wanted, names or Asked())
+def resumed(wanted: str, names: WantedRun | None = None) -> record.Choice:
+    return choose(wanted, names or WantedRun())
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,12 @@ def test_an_unknown_id_is_refused_with_similar_ids_or_else_the_newest():
 def test_a_run_resumed_by_its_id_may_use_another_script_and_the_user_is_told():
     run_dir, run = trained("train.py", 1)
     assert resumed(str(run_dir), asked("other.py")).run_dir == run_dir
-    assert resumable.other_than(run_dir, ("other.py",), "") == f"{run} ran train.py; other.py continues in its files"
-    assert resumable.other_than(run_dir, ("train.py", "--lr", "2"), "") == ""
-    assert "of this folder" in resumable.other_than(run_dir, ("train.py",), "sub")
+    assert (
+        resumable.describe_other_script(run_dir, ("other.py",), "")
+        == f"{run} ran train.py; other.py continues in its files"
+    )
+    assert resumable.describe_other_script(run_dir, ("train.py", "--lr", "2"), "") == ""
+    assert "of this folder" in resumable.describe_other_script(run_dir, ("train.py",), "sub")
 
 
 def test_a_run_name_taken_by_another_script_is_not_resumed():
@@ -187,9 +190,9 @@ def test_latest_of_the_trainer_is_the_newest_with_a_checkpoint_of_the_named_reci
     wanted = of_trainer("--steps", "100", minute=3, workers=3)
     of_trainer(minute=4, checkpoint=False)
     trained("train.py", 5)
-    choice = resumed("latest", Asked(arguments=("--steps", "200")))
+    choice = resumed("latest", WantedRun(arguments=("--steps", "200")))
     assert choice == replace(choice, run_dir=wanted, arguments=("--steps", "100", "--steps", "200"), workers=3, start=2)
-    assert resumed("latest", Asked(arguments=("--recipe=text",))).run_dir == text
+    assert resumed("latest", WantedRun(arguments=("--recipe=text",))).run_dir == text
 
 
 def test_resume_by_the_path_of_a_run_folder_continues_in_it():
@@ -201,7 +204,7 @@ def test_resume_by_the_path_of_a_run_folder_continues_in_it():
 def test_resume_of_the_trainer_from_another_path_is_a_new_run_from_that_checkpoint(tmp_path):
     ours = of_trainer()
     for foreign in (ours / "checkpoints/step-00000200", tmp_path):
-        choice = resumed(str(foreign), Asked(arguments=("--lr", "1")))
+        choice = resumed(str(foreign), WantedRun(arguments=("--lr", "1")))
         assert choice.run_dir is None
         assert choice.arguments == ("--lr", "1", "--resume", str(foreign))
 

@@ -12,18 +12,18 @@ TEXTS = ("a=h1,gpus=2:python a.py", "b=h2+h3,gpus=0:python b.py", "c=h4:python c
 NAMES = ("h1", "h2", "h3", "h4")
 
 
-def acted(*texts, hosts=()):
+def planned(*texts, hosts=()):
     return roles.read(Options(role=texts, script="x.py"), hosts)
 
 
 def test_each_host_gives_its_role_as_many_gpus_as_it_asks_for_the_first_of_named_ones():
     hosts = (Host("h1", "h1", gpus=(3, 5, 6)), Host("h2", "h2", gpus=(1,)), *(Host(name, name) for name in NAMES[2:]))
-    given = roles.with_gpus(hosts, acted(*TEXTS, hosts=NAMES))
+    given = roles.with_gpus(hosts, planned(*TEXTS, hosts=NAMES))
     assert [host.gpus for host in given] == [(3, 5), 0, 0, "auto"]
 
 
 def test_each_node_gets_the_gpus_of_its_role_or_a_share_of_the_remaining_ones():
-    asked = [each.role.gpus for each in acted(*TEXTS) for _ in each.nodes]
+    asked = [each.role.gpus for each in planned(*TEXTS) for _ in each.nodes]
     assert environment.shares(asked, 5) == [range(2), range(2, 2), range(2, 2), range(2, 5)]
     assert environment.shares(asked, 1) == [range(0), range(2, 2), range(2, 2), range(2, 2)]
     assert environment.shares([-1, -1], 5) == [range(2), range(2, 4)]
@@ -43,7 +43,7 @@ def test_each_node_gets_the_gpus_of_its_role_or_a_share_of_the_remaining_ones():
 def test_a_server_is_one_process_unless_more_are_asked_for(tmp_path, monkeypatch, text, processes, bare):
     (tmp_path / "a.sh").touch()
     monkeypatch.chdir(tmp_path)
-    (each,) = acted(text)
+    (each,) = planned(text)
     assert (each.processes, each.bare) == (processes, bare)
 
 
@@ -64,7 +64,7 @@ def test_on_this_machine_a_node_has_a_rank_per_gpu_unless_a_number_is_given():
         nodes = (environment.NodeSpec("n", 0, {}),) * world.role.nodes
         return environment.RunSpec("r", Path("r"), 1, (), nodes)
 
-    asked = acted("a=1,gpus=2:torchrun a.py", "b=2:torchrun b.py", "c=1,port=80:python c.py", "d=1,processes=3:x")
+    asked = planned("a=1,gpus=2:torchrun a.py", "b=2:torchrun b.py", "c=1,port=80:python c.py", "d=1,processes=3:x")
     shares = environment.shares([each.role.gpus for each in asked for _ in each.nodes], 11)
     nodes = roles.on_this_machine(asked, [("127.0.0.1", 1, 2)] * 5, shares, "k", make)
     assert made == {"a": 2, "b": 2, "c": 1, "d": 3}

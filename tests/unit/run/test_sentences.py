@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.facts import NodeState
-from deploy.run.state.sentences import apart_words, lost_in, regroup_words, sentence_of, well_words
+from deploy.run.state.sentences import apart_words, lost_in, recovered_sentence, regroup_words, sentence_of
 
 
 def of_role(phase, role="reward", node="gpu-2", **more):
@@ -111,5 +111,5 @@ def test_a_scripts_step_is_not_given_and_a_lost_node_that_still_runs_is_cut_off(
     ],
 )
 def test_the_end_of_a_trouble_is_reported_for_a_running_node_only(trouble, words):
-    assert well_words(NodeState("b", "running"), "b", trouble, 5.0) == words
-    assert well_words(NodeState("b", "exited", 1), "b", trouble, 5.0) == ""
+    assert recovered_sentence(NodeState("b", "running"), "b", trouble, 5.0) == words
+    assert recovered_sentence(NodeState("b", "exited", 1), "b", trouble, 5.0) == ""

@@ -108,7 +108,7 @@ def test_a_stuck_rank_on_a_node_without_a_name_is_recorded_like_any_other() -> N
     state = State(NAMES, script=True)
     line = {"t": 1.0, "kind": "stuck", "rank": 0, "doing": "data"}
     assert state.apply(run_events.of_rank(line, 0.0)) == []
-    assert state.ranks.still[0].doing.doing == "data"
+    assert state.ranks.stuck[0].doing.doing == "data"
 
 
 def test_an_event_that_cannot_be_read_is_reported_and_the_next_one_is_applied() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.send.packages import base, install
-from deploy.send.packages.places import at_once
+from deploy.send.packages.places import on_all_places
 
 
 def described(python="3.12.16", libc=("glibc", "2.36")):
@@ -25,7 +25,7 @@ def test_a_hosts_description_is_remembered_as_it_was_given(tmp_path, monkeypatch
 
     def work(*hosts):
         places = [SimpleNamespace(name=name, who=name) for name in hosts]
-        made = install._Work(places, SimpleNamespace(each=at_once), tmp_path)
+        made = install._Work(places, SimpleNamespace(each=on_all_places), tmp_path)
         made._has = {name: SimpleNamespace(base=("layer",)) for name in hosts}
         return made._described()
 

@@ -11,7 +11,7 @@ import pytest
 from deploy.core.errors import DeployError, UsageError
 from deploy.job.values import Data
 from deploy.send.folder import folder_look, folder_memory, folder_push
-from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.credentials import NO_CHOICE, SendChoice
 from deploy.send.folder.folder_look import FolderLook
 from trainer.node.files import work
 
@@ -160,7 +160,7 @@ def test_damaged_data_on_a_host_is_noticed_and_sent_again(sender):
 
 
 def test_data_with_the_file_of_a_secret_is_refused(sender):
-    choice = Choice(sources={"TOKEN": sender.folder / "shards/0/0.bin"})
+    choice = SendChoice(sources={"TOKEN": sender.folder / "shards/0/0.bin"})
     with pytest.raises(UsageError, match="it holds the secret TOKEN"):
         sender.look(choice)
 

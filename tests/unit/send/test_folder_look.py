@@ -12,7 +12,7 @@ import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.send.folder import folder_look
-from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.credentials import NO_CHOICE, SendChoice
 from deploy.send.folder.folder_stream import FolderStream
 
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_a_run_removes_meanwhile_does_not_stop_a_push(folder, 
         return real(path)
 
     monkeypatch.setattr(os, "scandir", rotating)
-    sent = {entry.path for entry in folder_look.look_at(folder, Choice(frozenset({"runs"}))).entries}
+    sent = {entry.path for entry in folder_look.look_at(folder, SendChoice(frozenset({"runs"}))).entries}
     assert "runs/new/a.pt" in sent
     assert not [path for path in sent if path.startswith("runs/old")]
 
@@ -78,7 +78,7 @@ def test_an_unreadable_folder_or_file_is_named_and_not_silently_left_out(folder,
 
     monkeypatch.setattr(os, name, closed)
     for look in (
-        lambda: folder_look.look_at(folder, Choice(include=frozenset({"data"}))),
+        lambda: folder_look.look_at(folder, SendChoice(include=frozenset({"data"}))),
         lambda: folder_look.look_at_data(folder / "data"),
     ):
         with pytest.raises(DeployError, match=r"cannot read .*data/closed.*: Permission denied"):
@@ -179,10 +179,10 @@ def test_names_of_any_length_and_alphabet_are_sent(folder):
 def test_a_folder_over_the_limit_is_refused_with_its_largest_file_and_what_to_do(folder):
     (folder / "weights.pt").write_bytes(bytes(6_000_000))
     with pytest.raises(DeployError, match=r"holds 6.0 MB.*at most 5.0 MB.*weights.pt \(6.0 MB\)") as refused:
-        pack(folder, Choice(most=5_000_000))
+        pack(folder, SendChoice(most=5_000_000))
     assert "--data" in refused.value.hint
     assert "--folder-limit" in refused.value.hint
-    assert "weights.pt" in entries(pack(folder, Choice(most=7_000_000)))
+    assert "weights.pt" in entries(pack(folder, SendChoice(most=7_000_000)))
 
 
 def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monkeypatch):

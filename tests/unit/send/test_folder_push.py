@@ -17,7 +17,7 @@ from deploy.door.session import Done
 from deploy.job.inventory import Host
 from deploy.send.folder import content, folder_memory, folder_push, folder_stream, left_out, selection
 from deploy.send.folder.content import Entry
-from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.credentials import NO_CHOICE, SendChoice
 from deploy.send.folder.folder_look import FolderLook
 from deploy.send.folder.folder_push import HostFolders, Outgoing
 from deploy.send.road.road import Road
@@ -71,11 +71,11 @@ class Sender:
     def __init__(self, folder: Path, cache: Path, host: Here) -> None:
         self.folder, self.cache, self.host = folder, cache, host
 
-    def look(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, HostFolders]:
+    def look(self, choice: SendChoice = NO_CHOICE) -> tuple[Outgoing, HostFolders]:
         outgoing = folder_push.outgoing_folder(FolderLook(self.folder, choice, self.cache))
         return outgoing, folder_push.look_at_folders(self.host, [outgoing.content.digest, *outgoing.older])
 
-    def push(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, int]:
+    def push(self, choice: SendChoice = NO_CHOICE) -> tuple[Outgoing, int]:
         """Do one complete push; return the outgoing folder and the number of bytes sent."""
         outgoing, there = self.look(choice)
         sent = folder_push.send_folder(self.host, outgoing, there, ROAD)
@@ -332,7 +332,7 @@ def test_the_memory_is_private_and_garbage_in_it_costs_only_a_complete_push(send
 def test_a_new_secret_is_searched_for_in_unchanged_files_too(sender):
     (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
     assert "notes.txt" in sender.on_host(sender.push()[0])
-    outgoing, _ = sender.push(Choice(values={"TOKEN": "sesame-4711-x"}))
+    outgoing, _ = sender.push(SendChoice(values={"TOKEN": "sesame-4711-x"}))
     assert "notes.txt" not in sender.on_host(outgoing)
     assert set(sender.host.folders) == {outgoing.content.digest}
 
@@ -344,7 +344,7 @@ def test_a_file_is_read_once_for_both_its_digest_and_the_credential_search(sende
     (sender.folder / os.fsdecode(b"key \xff\n.txt")).write_text(key)
     (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
     (sender.folder / "data/0/0.bin").write_bytes(os.urandom(3 << 20))
-    choice = Choice(values={"TOKEN": "sesame-4711-x"})
+    choice = SendChoice(values={"TOKEN": "sesame-4711-x"})
     entries = {path: content.read_entry(sender.folder, path) for path in selection.select(sender.folder).paths}
     found = left_out.find(sender.folder, entries, choice)
     assert {file.path for file in found} == {os.fsdecode(b"key \xff\n.txt"), "notes.txt"}

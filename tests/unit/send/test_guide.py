@@ -26,10 +26,10 @@ class Wire:
     def put(self, pieces):
         self.pieces = [piece.digest for piece in pieces]
 
-    def land(self, digest):
+    def confirm(self, digest):
         self.pieces = [each for each in self.pieces if each != digest]
 
-    def stay(self):
+    def allow_alone(self):
         self.stays = True
 
     @property
@@ -52,12 +52,12 @@ class Pushed:
 
     def ready(self, delivery, had=()):
         for line in (*(f"had {digest}" for digest in had), f"ready {1 << 30} {KEY}"):
-            self.guide.hear(delivery, *line.split(" ", 1))
+            self.guide.handle_line(delivery, *line.split(" ", 1))
 
     def got(self, delivery, digests):
         for digest in digests:
-            self.guide.hear(delivery, "got", digest)
-        self.guide.look()
+            self.guide.handle_line(delivery, "got", digest)
+        self.guide.check_hosts()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_pieces_come_from_a_host_that_already_has_them_all(push):
     assert lacking.line.pieces == DIGESTS[15:]
     assert whole.line.orders == [("serve", "2", KEY)]
     assert set(push.told) <= {"lacking"}
-    push.guide.look()
+    push.guide.check_hosts()
     assert whole.ended.done()
 
 
@@ -117,10 +117,10 @@ def test_a_lost_host_is_not_mentioned_again(push, monkeypatch):
     push.ready(first)
     push.ready(second)
     push.got(first, DIGESTS)
-    push.guide.hear(second, "gone", "")
+    push.guide.handle_line(second, "gone", "")
     monkeypatch.setattr(routes, "SILENT_S", 0.0)
-    push.guide.look()
-    push.guide.look()
+    push.guide.check_hosts()
+    push.guide.check_hosts()
     assert second.ended.done()
     assert push.notes == []
 
@@ -138,13 +138,13 @@ def test_a_host_with_more_pieces_becomes_the_source_of_those_that_answered_earli
 def test_nothing_is_sent_before_every_host_has_reported_what_it_has(push, monkeypatch):
     hosts = empty, half, late = [push.host(name) for name in ("empty", "half", "late")]
     for each in hosts:
-        push.guide.hear(each, "asked", "")
+        push.guide.handle_line(each, "asked", "")
     push.ready(half, had=DIGESTS[:20])
     push.ready(empty)
-    push.guide.look()
+    push.guide.check_hosts()
     assert not any(each.line.pieces for each in hosts)
     monkeypatch.setattr(guide, "_ASKED_S", 0.0)
-    push.guide.look()
+    push.guide.check_hosts()
     assert (empty.source, half.source) == (half, None)
     assert half.line.pieces == DIGESTS[20:]
     push.ready(late)
@@ -157,7 +157,7 @@ def test_a_host_is_redirected_to_another_with_its_pieces_once_that_is_possible(p
         push.ready(each)
     push.got(first, DIGESTS[:9])
     monkeypatch.setattr(routes, "SILENT_S", 0.0)
-    push.guide.look()
+    push.guide.check_hosts()
     assert second.source is None, "the link to the first one is cut, and the third one waits for it"
     push.got(second, DIGESTS[:1])
     assert third.source is first
@@ -179,15 +179,15 @@ def test_a_question_is_answered_once_and_only_by_the_host_that_was_asked(push):
     for each in (first, second, third):
         push.ready(each)
     assert (second.source, third.source) == (first, second)
-    push.guide.hear(third, "serving", f"{second.number} {WHERE}")
+    push.guide.handle_line(third, "serving", f"{second.number} {WHERE}")
     assert asked(second) == []
     for _ in range(3):
-        push.guide.hear(first, "serving", f"{second.number} {WHERE}")
+        push.guide.handle_line(first, "serving", f"{second.number} {WHERE}")
     assert asked(second) == [second.number]
     lines = f"1,{len(DIGESTS)}p"
     assert second.line.orders[-1] == ("from", second.number, lines, "29801", "root", KEY, "10.0.0.1 10.1.0.1")
     for number in ("", "x", "-1", "99", f" {third.number}"):
-        push.guide.hear(second, "serving", f"{number} {WHERE}")
+        push.guide.handle_line(second, "serving", f"{number} {WHERE}")
     assert asked(third) == []
     assert third.source is second
 
@@ -199,8 +199,8 @@ def test_a_host_without_a_valid_address_to_serve_at_is_not_asked_again(push, whe
     first, second = push.host("first"), push.host("second")
     push.ready(first)
     push.ready(second)
-    push.guide.hear(first, "serving", f"{second.number} {where}".rstrip())
-    assert not first.serves
+    push.guide.handle_line(first, "serving", f"{second.number} {where}".rstrip())
+    assert not first.can_serve
     assert second.source is None
     assert second.line.pieces == DIGESTS
     assert push.notes == ["second cannot ask first, which cannot open a port: it gets the rest from this machine"]
@@ -209,7 +209,7 @@ def test_a_host_without_a_valid_address_to_serve_at_is_not_asked_again(push, whe
 @pytest.mark.parametrize(("word", "has_no_road"), [("failed", True), ("gone", False)])
 def test_a_host_that_cannot_have_a_road_is_distinguished_from_a_lost_connection(push, word, has_no_road):
     host = push.host("host")
-    push.guide.hear(host, word, "dd: unknown option")
+    push.guide.handle_line(host, word, "dd: unknown option")
     assert isinstance(host.ended.exception(), NoRoad) is has_no_road
     assert host.is_cut is not has_no_road
     assert "dd: unknown option" in str(host.ended.exception())

@@ -20,10 +20,10 @@ from deploy.send.image.push_plan import (
     Store,
     check_space,
     codec_for,
+    is_based_on,
     parse_store,
     plan_push,
     replaced,
-    stands_on,
 )
 from deploy.send.road.cargo import of_bytes
 
@@ -146,9 +146,9 @@ def test_an_image_is_built_on_the_base_that_made_it_and_on_no_other():
         (replace(BASE, layers=(A,)), False),
         (replace(BASE, layers=(B, A)), False),
     ):
-        assert stands_on(base, pushed) is same
-    assert stands_on(BASE, plain)
-    assert not stands_on(replace(BASE, layers=(A,)), plain)
+        assert is_based_on(base, pushed) is same
+    assert is_based_on(BASE, plain)
+    assert not is_based_on(replace(BASE, layers=(A,)), plain)
 
 
 def test_only_images_that_pushes_made_and_that_have_no_other_name_are_replaced():

@@ -10,7 +10,7 @@ from deploy.core.errors import UsageError
 from deploy.report import folder_notes
 from deploy.report.console import THEME, Console
 from deploy.send.folder import folder_look, missed, selection
-from deploy.send.folder.credentials import Choice
+from deploy.send.folder.credentials import SendChoice
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def folder(tmp_path):
     ],
 )
 def test_a_file_that_a_rule_left_out_is_named_with_its_option(folder, words):
-    assert missed.hint(words, folder, Choice()) == (
+    assert missed.hint(words, folder, SendChoice()) == (
         "data/val.bin was not sent (.gitignore names it): --include data/val.bin --include data/train.bin"
     )
 
@@ -47,7 +47,7 @@ def test_a_file_of_an_unsent_folder_is_named_with_the_folder_and_earlier_include
         (tmp_path / name).write_text("x")
     (tmp_path / ".gitignore").write_text("data/\nnotes.txt\n")
     words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'"
-    hint = missed.hint(words, tmp_path, Choice(include=frozenset({"notes.txt"})))
+    hint = missed.hint(words, tmp_path, SendChoice(include=frozenset({"notes.txt"})))
     assert hint.endswith(": --include notes.txt --include data")
 
 
@@ -83,22 +83,22 @@ def test_a_path_that_hosts_do_not_have_is_not_mounted(path):
     ],
 )
 def test_other_messages_give_no_hint(folder, words):
-    assert missed.hint(words, folder, Choice()) == ""
+    assert missed.hint(words, folder, SendChoice()) == ""
 
 
 def test_a_mistyped_path_is_answered_with_the_similar_file(folder):
     words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/vall.bin'"
-    assert missed.hint(words, folder, Choice()) == "the folder has no data/vall.bin: did you mean data/val.bin?"
+    assert missed.hint(words, folder, SendChoice()) == "the folder has no data/vall.bin: did you mean data/val.bin?"
 
 
 def test_a_file_that_was_sent_gives_no_hint(folder):
     words = "No such file or directory: 'data/val.bin'"
-    assert missed.hint(words, folder, Choice(frozenset({"data/val.bin"}))) == ""
+    assert missed.hint(words, folder, SendChoice(frozenset({"data/val.bin"}))) == ""
 
 
 @pytest.mark.parametrize("path", [".env", "conf/.env", "key.txt"])
 def test_a_hosts_message_never_makes_the_hint_send_a_credential(folder, path):
-    hint = missed.hint(f"No such file or directory: '{path}'", folder, Choice())
+    hint = missed.hint(f"No such file or directory: '{path}'", folder, SendChoice())
     assert path in hint
     assert "--include" not in hint
 
@@ -106,7 +106,7 @@ def test_a_hosts_message_never_makes_the_hint_send_a_credential(folder, path):
 def test_an_unknown_include_is_answered_with_a_similar_path_but_never_a_credential(folder):
     for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"give a path relative to {folder}")):
         with pytest.raises(UsageError) as refused:
-            folder_look.look_at(folder, Choice(frozenset({path})))
+            folder_look.look_at(folder, SendChoice(frozenset({path})))
         assert refused.value.hint == meant
 
 
@@ -124,16 +124,18 @@ def test_a_module_of_an_unsent_folder_is_named_with_the_folder(tmp_path):
         (tmp_path / name).write_text("x")
     (tmp_path / ".gitignore").write_text("data/\n")
     words = "train.py ended with 1: ModuleNotFoundError: No module named 'data.text'"
-    assert missed.hint(words, tmp_path, Choice()) == "data/text.py was not sent (.gitignore names it): --include data"
-    assert missed.hint(words.replace(".text", ""), tmp_path, Choice()).endswith(": --include data")
+    assert (
+        missed.hint(words, tmp_path, SendChoice()) == "data/text.py was not sent (.gitignore names it): --include data"
+    )
+    assert missed.hint(words.replace(".text", ""), tmp_path, SendChoice()).endswith(": --include data")
 
 
 def test_a_module_in_neither_the_folder_nor_the_image_is_a_package_to_add(folder, monkeypatch):
     words = "train.py ended with 1: ModuleNotFoundError: No module named 'tokenizers.models'"
     hint = f"add the package that has tokenizers to a requirements.txt in {folder}"
-    assert missed.hint(words, folder, Choice()) == hint
+    assert missed.hint(words, folder, SendChoice()) == hint
     monkeypatch.chdir(folder)
-    assert missed.hint("/usr/bin/python: No module named accelerate", folder.__class__(), Choice()) == (
+    assert missed.hint("/usr/bin/python: No module named accelerate", folder.__class__(), SendChoice()) == (
         "add the package that has accelerate to a requirements.txt in the folder"
     )
 
@@ -143,13 +145,13 @@ def test_a_sent_module_that_is_not_found_is_answered_with_pythonpath_and_not_a_p
     (tmp_path / f"{root}models").mkdir(parents=True)
     (tmp_path / f"{root}models/net.py").write_text("x")
     for module in ("models.net", "models"):
-        assert missed.hint(f"ModuleNotFoundError: No module named '{module}'", tmp_path, Choice()) == (
+        assert missed.hint(f"ModuleNotFoundError: No module named '{module}'", tmp_path, SendChoice()) == (
             f"the folder has {root}models, but Python does not look there: -e PYTHONPATH={path}"
         )
 
 
 def test_a_module_of_musters_own_library_gives_no_hint(tmp_path):
-    assert missed.hint("ModuleNotFoundError: No module named 'muster.lightning'", tmp_path, Choice()) == ""
+    assert missed.hint("ModuleNotFoundError: No module named 'muster.lightning'", tmp_path, SendChoice()) == ""
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_a_module_of_musters_own_library_gives_no_hint(tmp_path):
 )
 def test_a_package_is_to_be_added_to_the_file_that_lists_the_folders_packages(folder, needs, where):
     words = "ModuleNotFoundError: No module named 'sklearn'"
-    assert missed.hint(words, folder, Choice(), needs) == f"add scikit-learn to {where}"
+    assert missed.hint(words, folder, SendChoice(), needs) == f"add scikit-learn to {where}"
 
 
 @pytest.mark.parametrize(
@@ -185,10 +187,10 @@ def test_a_package_that_the_file_already_names_is_not_to_be_added(folder, needs,
     (folder / needs).write_text(text)
     if needs == "uv.lock":
         (folder / "pyproject.toml").write_text('[project]\ndependencies = [\n  "wandb>=0.21.3",\n]\n')
-    hint = missed.hint(f"ModuleNotFoundError: No module named '{module}'", folder, Choice(), needs)
+    hint = missed.hint(f"ModuleNotFoundError: No module named '{module}'", folder, SendChoice(), needs)
     assert hint.startswith(f"{needs} lists {package}, but it is not installed")
     assert f"--requirements {needs}" in hint
-    other = missed.hint("ModuleNotFoundError: No module named 'flash'", folder, Choice(), needs)
+    other = missed.hint("ModuleNotFoundError: No module named 'flash'", folder, SendChoice(), needs)
     assert other.startswith("add the package that has flash")
 
 
@@ -199,13 +201,13 @@ def test_a_project_names_a_package_in_its_dependencies_and_not_in_a_group(folder
     project.parent.mkdir(exist_ok=True)
     project.write_text('[project]\ndependencies = ["numpy", "einops>=1"]\n[dependency-groups]\ndev = [\n"tqdm"\n]\n')
     words = "ModuleNotFoundError: No module named '{}'"
-    told = missed.hint(words.format("einops"), folder, Choice(), needs)
+    told = missed.hint(words.format("einops"), folder, SendChoice(), needs)
     assert told.startswith(f"{needs} lists einops, but it is not installed")
-    told = missed.hint(words.format("tqdm"), folder, Choice(), needs)
+    told = missed.hint(words.format("tqdm"), folder, SendChoice(), needs)
     assert told.startswith("add the package that has tqdm to")
     assert "to part/uv.lock" not in told
     project.write_text("project = [")
-    assert missed.hint(words.format("tqdm"), folder, Choice(), needs).startswith("add the package that has tqdm to")
+    assert missed.hint(words.format("tqdm"), folder, SendChoice(), needs).startswith("add the package that has tqdm to")
 
 
 @pytest.mark.parametrize("place", ["wandb", "../wandb"])
@@ -217,9 +219,9 @@ def test_a_folder_of_data_is_not_a_module_with_its_name(tmp_path, monkeypatch, p
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text("wandb/\n")
     words = "ModuleNotFoundError: No module named 'wandb'"
-    assert missed.hint(words, folder, Choice()).startswith("add the package that has wandb to")
+    assert missed.hint(words, folder, SendChoice()).startswith("add the package that has wandb to")
     (folder / place / "__init__.py").write_text("")
-    assert "add" not in missed.hint(words, folder, Choice())
+    assert "add" not in missed.hint(words, folder, SendChoice())
 
 
 @pytest.mark.parametrize("needs", ["pyproject.toml", "uv.lock"])
@@ -228,11 +230,11 @@ def test_for_a_package_of_an_extra_the_hint_asks_for_the_extra(folder, needs):
     extras = '[project.optional-dependencies]\ntrain = [\n  "Scikit_Learn>=1",\n]\nodd = 1\n"$(x)" = ["tqdm"]\n'
     (folder / "pyproject.toml").write_text(f'[project]\nname = "a"\ndependencies = ["numpy"]\n{extras}')
     words = "ModuleNotFoundError: No module named '{}'"
-    told = missed.hint(words.format("sklearn"), folder, Choice(), needs)
+    told = missed.hint(words.format("sklearn"), folder, SendChoice(), needs)
     assert told.startswith("pyproject.toml lists it in the extra train, which is not installed")
     assert "-e .[train]" in told
     for module in ("einops", "tqdm"):
-        assert "extra" not in missed.hint(words.format(module), folder, Choice(), needs)
+        assert "extra" not in missed.hint(words.format(module), folder, SendChoice(), needs)
 
 
 @pytest.fixture
@@ -260,7 +262,7 @@ def experiment(tmp_path, monkeypatch):
 )
 def test_for_a_link_to_the_rest_of_the_repository_the_hint_sends_the_folder_around_both(experiment, words):
     """The option --include would be refused, and no package has the module."""
-    assert missed.hint(words, experiment, Choice()) == (
+    assert missed.hint(words, experiment, SendChoice()) == (
         "lib is a link out of the folder: --folder ../.. bash -c "
         + shlex.quote("cd 'egs/my set' && ...")
         + " sends it too"
@@ -270,17 +272,17 @@ def test_for_a_link_to_the_rest_of_the_repository_the_hint_sends_the_folder_arou
 def test_a_folder_is_named_as_it_is_typed(experiment, monkeypatch):
     """As if `--folder 'egs/my set'` was typed in the repository's top folder."""
     monkeypatch.chdir(experiment.parents[1])
-    assert "--folder . bash -c" in missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
+    assert "--folder . bash -c" in missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, SendChoice())
 
 
 def test_the_hint_never_sends_a_home_folder(experiment, monkeypatch):
     monkeypatch.setenv("HOME", str(experiment.parents[1] / "me"))
-    hint = missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
+    hint = missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, SendChoice())
     assert hint == "lib is a link out of the folder: copy its target into the folder"
 
 
 def test_for_a_link_to_a_disk_the_hint_is_a_mount_or_data(experiment):
-    hint = missed.hint("FileNotFoundError: [Errno 2] No such file or directory: 'data/a.bin'", experiment, Choice())
+    hint = missed.hint("FileNotFoundError: [Errno 2] No such file or directory: 'data/a.bin'", experiment, SendChoice())
     disk = experiment.parents[2] / "disk"
     assert f"--mount {disk}:{disk}" in hint
     assert f"--data {disk}:{disk}" in hint
@@ -328,11 +330,11 @@ def test_for_files_around_the_folder_the_hint_sends_the_folder_above(tmp_path, m
     for path in ("helpers.py", "egs/model/net.py", "egs/trainer/train.py"):
         (repository / path).parent.mkdir(exist_ok=True)
         (repository / path).write_text("x")
-    assert "outside" not in missed.hint(words, folder, Choice(), run="7"), "nothing says that it is one project"
+    assert "outside" not in missed.hint(words, folder, SendChoice(), run="7"), "nothing says that it is one project"
     (repository / ".git").mkdir()
     monkeypatch.chdir(folder)
     into = shlex.quote(f"cd {'trainer' if above == '..' else 'egs/trainer'} && ...")
-    assert missed.hint(words, folder, Choice(), run="7") == (
+    assert missed.hint(words, folder, SendChoice(), run="7") == (
         f"{missing} is outside the folder that Muster sends: --folder {above} bash -c {into} sends it too"
     )
 
@@ -344,12 +346,12 @@ def test_a_hosts_message_never_makes_the_hint_send_more_than_the_repository(tmp_
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     words = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
-    hint = missed.hint(words, tmp_path / "repo/trainer", Choice())
+    hint = missed.hint(words, tmp_path / "repo/trainer", SendChoice())
     assert bool(hint) == (path == "../own.py")
     (tmp_path / ".git").mkdir()
     (tmp_path / "repo/.git/HEAD").unlink()
     (tmp_path / "repo/.git").rmdir()
-    hint = missed.hint(words, tmp_path / "repo/trainer", Choice())  # now the home folder is a repository
+    hint = missed.hint(words, tmp_path / "repo/trainer", SendChoice())  # now the home folder is a repository
     assert ("--folder" in hint) == (path == "../own.py")
 
 
@@ -366,7 +368,7 @@ def test_a_git_folder_that_a_dockerignore_does_not_exclude_is_silently_not_sent(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(".venv\n")
     assert told_of(tmp_path) == ""
-    assert not [path for path in folder_look.look_at(tmp_path, Choice()).entries if ".git" in path.path.split("/")]
+    assert not [path for path in folder_look.look_at(tmp_path, SendChoice()).entries if ".git" in path.path.split("/")]
     (tmp_path / ".env").write_text("KEY=1\n")
     assert told_of(tmp_path).startswith("not sent: .env;")
 
@@ -392,9 +394,11 @@ def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):
         (tmp_path / name).write_text("x")
     (tmp_path / ".gitignore").write_text("data/\n")
     words = "ModuleNotFoundError: No module named 'lit.data'"
-    assert missed.hint(words, tmp_path, Choice()).endswith("was not sent (.gitignore names it): --include src/lit/data")
+    assert missed.hint(words, tmp_path, SendChoice()).endswith(
+        "was not sent (.gitignore names it): --include src/lit/data"
+    )
     words = "ended with code 1: ImportError: No module named lit.trian"
-    assert missed.hint(words, tmp_path, Choice()) == "src/lit has no trian.py: did you mean lit.train?"
+    assert missed.hint(words, tmp_path, SendChoice()) == "src/lit has no trian.py: did you mean lit.train?"
 
 
 def test_unsent_files_next_to_a_missing_one_are_included_too_but_no_credentials(tmp_path):
@@ -403,14 +407,14 @@ def test_unsent_files_next_to_a_missing_one_are_included_too_but_no_credentials(
         (tmp_path / name).write_text("x")
     (tmp_path / ".gitignore").write_text("*.bin\n.env\nnotes.txt\n")
     words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'"
-    assert missed.hint(words, tmp_path, Choice()).endswith(": --include data/val.bin --include data/train.bin")
+    assert missed.hint(words, tmp_path, SendChoice()).endswith(": --include data/val.bin --include data/train.bin")
 
 
 def test_a_missing_variable_of_an_unsent_env_file_is_answered_with_env_file(folder):
     words = "train.py ended with 1: KeyError: 'KEY'"
-    assert "--env-file .env" in missed.hint(words, folder, Choice())
-    assert missed.hint(words, folder, Choice(values={"KEY": "1"})) == ""
-    assert missed.hint(words.replace("KEY'", "OTHER'"), folder, Choice()) == ""
+    assert "--env-file .env" in missed.hint(words, folder, SendChoice())
+    assert missed.hint(words, folder, SendChoice(values={"KEY": "1"})) == ""
+    assert missed.hint(words.replace("KEY'", "OTHER'"), folder, SendChoice()) == ""
 
 
 @pytest.fixture
@@ -435,33 +439,33 @@ def corpus(tmp_path):
     ],
 )
 def test_the_option_is_named_however_a_library_names_the_unsent_file(corpus, words):
-    hint = missed.hint(f"train.py ended with 1: {words}", corpus, Choice(), run="r-1")
+    hint = missed.hint(f"train.py ended with 1: {words}", corpus, SendChoice(), run="r-1")
     assert hint.endswith("was not sent (.gitignore names it): --include data")
 
 
 def test_a_partly_sent_folder_is_not_what_is_missing(corpus):
-    assert not missed.hint("FileNotFoundError: no tables found, 'lists' not found", corpus, Choice())
-    assert not missed.hint("KeyError: 'b' not found in lists", corpus, Choice())
+    assert not missed.hint("FileNotFoundError: no tables found, 'lists' not found", corpus, SendChoice())
+    assert not missed.hint("KeyError: 'b' not found in lists", corpus, SendChoice())
 
 
 def test_an_error_with_another_cause_blames_no_file_that_it_names(corpus):
     words = "RuntimeError: PytorchStreamWriter failed writing file outputs/last.pt: No space left on device"
-    assert not missed.hint(words, corpus, Choice())
+    assert not missed.hint(words, corpus, SendChoice())
 
 
 def test_a_file_that_the_rank_has_is_not_what_it_misses(corpus):
     words = "FileNotFoundError: 'data/corpus/train.txt'"
-    assert not missed.hint(words, corpus, Choice(), host_paths={"work/data/corpus/train.txt"})
+    assert not missed.hint(words, corpus, SendChoice(), host_paths={"work/data/corpus/train.txt"})
 
 
 def test_the_outputs_of_an_earlier_local_run_are_not_to_be_sent(corpus):
     words = "FileNotFoundError: Checkpoint file not found: /muster/run/work/outputs/epoch_5.ckpt"
-    assert not missed.hint(words, corpus, Choice())
+    assert not missed.hint(words, corpus, SendChoice())
 
 
 def test_a_folder_that_a_script_wants_to_write_to_gives_no_hint(corpus):
-    assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice())
-    assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice())
+    assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, SendChoice())
+    assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, SendChoice())
 
 
 @pytest.mark.parametrize(
@@ -470,4 +474,4 @@ def test_a_folder_that_a_script_wants_to_write_to_gives_no_hint(corpus):
 )
 def test_a_package_with_another_name_than_its_module_is_named_correctly(folder, module, package):
     words = f"ModuleNotFoundError: No module named '{module}'"
-    assert missed.hint(words, folder, Choice(), "requirements.txt").startswith(f"add {package}")
+    assert missed.hint(words, folder, SendChoice(), "requirements.txt").startswith(f"add {package}")

@@ -62,7 +62,7 @@ def test_any_other_password_is_refused_by_its_line_and_not_shown() -> None:
     ],
 )
 def test_only_a_requirements_file_with_a_password_is_kept_on_this_machine(path: str, text: str, kept: bool) -> None:
-    assert (credentials.kind_of(path, text.encode(), {}) == credentials.IN_AN_ADDRESS) is kept
+    assert (credentials.credential_in(path, text.encode(), {}) == credentials.IN_AN_ADDRESS) is kept
 
 
 def test_hosts_install_from_the_index_that_a_file_names() -> None:

@@ -12,32 +12,32 @@ MB = 1 << 20
 @pytest.fixture
 def rates(tmp_path):
     made = Rates(tmp_path)
-    made.take(["a", "b"], 2 * MB, 0.5)  # 4 MB a second
+    made.record(["a", "b"], 2 * MB, 0.5)  # 4 MB a second
     return made
 
 
 def test_copies_go_directly_if_that_is_faster_than_making_a_road(rates):
     most = int(MAKING_S * 4 * MB)
-    assert rates.is_straight("a", most // 8 - 1, 8)
-    assert not rates.is_straight("a", most // 8 + 8, 8)
-    assert not rates.is_straight("a", SMALL + 1, 1), "a cut push goes on from what arrived"
-    assert not rates.is_straight("c", MB, 2), "nobody knows"
+    assert rates.is_faster_directly("a", most // 8 - 1, 8)
+    assert not rates.is_faster_directly("a", most // 8 + 8, 8)
+    assert not rates.is_faster_directly("a", SMALL + 1, 1), "a cut push goes on from what arrived"
+    assert not rates.is_faster_directly("c", MB, 2), "nobody knows"
 
 
 def test_a_rate_is_kept_for_the_next_push_and_forgotten_if_it_no_longer_holds(rates, tmp_path):
     rates.save()
     again = Rates(tmp_path)
-    assert again.is_straight("b", MB, 4)
+    assert again.is_faster_directly("b", MB, 4)
     again.check("b", MAKING_S)
-    assert again.is_straight("b", MB, 4)
+    assert again.is_faster_directly("b", MB, 4)
     again.check("b", 3 * MAKING_S)
-    assert not again.is_straight("b", MB, 4)
-    assert again.is_straight("a", MB, 4)
+    assert not again.is_faster_directly("b", MB, 4)
+    assert again.is_faster_directly("a", MB, 4)
 
 
 def test_a_small_transfer_does_not_count_as_a_rate(rates):
-    rates.take(["a"], 1000, 10.0)
-    assert rates.is_straight("a", MB, 4)
+    rates.record(["a"], 1000, 10.0)
+    assert rates.is_faster_directly("a", MB, 4)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_small_transfer_does_not_count_as_a_rate(rates):
 )
 def test_garbage_in_the_file_is_not_a_rate(tmp_path, text):
     (tmp_path / "rates").write_bytes(text)
-    assert not Rates(tmp_path).is_straight("a", 10 * MB, 8)
+    assert not Rates(tmp_path).is_faster_directly("a", 10 * MB, 8)

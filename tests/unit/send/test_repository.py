@@ -9,7 +9,7 @@ import pytest
 
 from deploy.run.files import code
 from deploy.send.folder import repository
-from deploy.send.folder.credentials import Choice
+from deploy.send.folder.credentials import SendChoice
 
 # These tests start other programs.
 pytestmark = pytest.mark.long
@@ -76,7 +76,7 @@ def test_the_diff_covers_only_the_files_that_are_sent(folder):
 )
 def test_no_diff_has_a_credential_neither_the_old_nor_the_new_one(folder, name, text):
     (folder / name).write_text(text)
-    code = repository.look(folder, Choice(values={"TOKEN": SECRET}))
+    code = repository.look(folder, SendChoice(values={"TOKEN": SECRET}))
     assert name in code.changed
     assert not any(secret in code.diff for secret in ("PASSWORD", "AAAA", "BBBB", SECRET))
 

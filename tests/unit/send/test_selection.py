@@ -9,7 +9,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.send.folder import folder_look
-from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.credentials import NO_CHOICE, SendChoice
 from deploy.send.folder.selection import select
 
 
@@ -125,7 +125,7 @@ def test_files_that_a_rule_excludes_are_named_once_and_can_be_included(folder):
     assert "sets/train.npy" in select(folder, ["a.ckpt"]).ignored
     for asked in ("sets", "sets/"):
         assert "sets/train.npy" not in select(folder, [asked]).ignored, "its folder was asked for, and is sent"
-    assert "a.ckpt" in sent_paths(folder, Choice(frozenset({"a.ckpt"})))
+    assert "a.ckpt" in sent_paths(folder, SendChoice(frozenset({"a.ckpt"})))
 
 
 def test_a_folder_that_hides_itself_by_its_own_rule_is_not_named(folder):

@@ -237,7 +237,7 @@ def test_roles_come_from_cluster_toml_and_slurm_has_none(folder, capsys):
         'hosts = ["a", "b"]\n[[role]]\nname = "reward"\ncommand = "python train.py"\nport = 1\n'
         '[[role]]\nname = "trainer"\ncommand = "python train.py"\nends = true\n'
     )
-    with consent.asking(consent.Door(Console, allow=True)):
+    with consent.asking(consent.ConsentGate(Console, allow=True)):
         made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
         assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
         with pytest.raises(UsageError, match="--role cannot be used without --to jobset or trainjob"):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..base import Base
-from ..inside.tools import comes_along, normal, read_name
+from ..inside.tools import comes_with_torch, normal, read_name
 from .archives import Wheel
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: muster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -21,7 +21,7 @@ def of_base(folder: Path, base: Base) -> None:
     """Make a stub for each package in the base. Requirements on what comes with torch stay only if the base has it."""
     own = set(base.torch)
     for package in base.packages:
-        needs = [need for need in package.requires if not comes_along(need) or read_name(need) in own]
+        needs = [need for need in package.requires if not comes_with_torch(need) or read_name(need) in own]
         write(folder, package.name, version(package.version), needs, package.extras)
 
 

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .tools import FAILED, FROM_BASE, NEED, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
+from .tools import FAILED, FROM_BASE, NEED, NO_INDEX, Stop, Work, add_base, end_all_of, normal, read_name, run, tell
 from .wheel import Editable, Wheel, digest, remake, same_version
 
 # A JSON object.
@@ -181,7 +181,7 @@ class Building(Work):
                 tell(say="no index can be reached: the build uses what the base has")
                 beside = True
         if beside:
-            behind(packages)
+            add_base(packages)
         return [python, "-P"]
 
     def _needs(self, asked: Any) -> list[str]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .tools import BARE, FAILED, Stop, Work, behind, run
+from .tools import BARE, FAILED, Stop, Work, add_base, run
 from .wheel import digest
 
 _COMPILED_S = 1800.0
@@ -69,7 +69,7 @@ class Installing(Work):
                 rows = record.read_text(errors="surrogateescape").splitlines(keepends=True)
                 record.unlink()  # its file may be linked with uv's cache
                 record.write_text("".join(row for row in rows if f"/{name}," not in row), errors="surrogateescape")
-        behind(packages)
+        add_base(packages)
         _adopt_scripts(target)
         if not BARE:
             _compile(packages)  # in a container the packages are read-only when they are used

@@ -232,7 +232,7 @@ class Work:
         return str(place / "bin" / "python"), next(place.glob("lib/python*/site-packages"))
 
 
-def behind(packages: Path) -> None:
+def add_base(packages: Path) -> None:
     """Make Python search the base's packages after those of an environment."""
     places = [
         *site.getsitepackages(),
@@ -248,7 +248,7 @@ def read_name(line: str) -> str:
     return normal(match[1]) if match else ""
 
 
-def comes_along(line: str) -> bool:
+def comes_with_torch(line: str) -> bool:
     """Whether a line names a package that comes with a build of torch, other than torch and its sisters."""
     name = read_name(line)
     return bool(FROM_BASE.fullmatch(name)) and not name.startswith("torch")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.run.onward import options
+from deploy.run.resume_options import options
 
 
 @pytest.mark.parametrize(

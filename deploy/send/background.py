@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class BackgroundTask(Generic[T]):
     """Starts `work` immediately, in a daemon thread: the threads of an executor would delay the exit after Ctrl-C."""
 
     def __init__(self, work: Callable[[], T]) -> None:

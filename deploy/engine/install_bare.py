@@ -20,15 +20,15 @@ _WORD, _MOST_SAID = fields.words(100), 300
 OTHER_DISK = "on {}: mv ~/.muster /workspace/ && ln -s /workspace/.muster ~/.muster (or a folder on another disk)"
 
 
-class Lacks(NamedTuple):
+class LackingHost(NamedTuple):
     """A host without a Python that can run the engine: its processor, and the version line of its Python, if any."""
 
     machine: str
     old: str
 
 
-def bring(session: Session, own: str) -> Lacks | None:
-    """Install the engine below ~/.muster/bin. `own`: the Python that `bring_python` installs. Raises DeployError.
+def install(session: Session, own: str) -> LackingHost | None:
+    """Install the engine below ~/.muster/bin. `own`: the Python that `install_python` installs. Raises DeployError.
 
     Returns what the host lacks, or None.
     """
@@ -43,10 +43,10 @@ def bring(session: Session, own: str) -> Lacks | None:
         raise DeployError(words, OTHER_DISK.format(host))
     if "machine" not in rows:
         return None
-    return Lacks(_WORD(rows["machine"][0], "its processor"), _WORD(fields.first(rows, "old"), "its Python"))
+    return LackingHost(_WORD(rows["machine"][0], "its processor"), _WORD(fields.first(rows, "old"), "its Python"))
 
 
-def bring_python(session: Session, own: str, archive: bytes) -> str:
+def install_python(session: Session, own: str, archive: bytes) -> str:
     """Install a Python below ~/.muster/python, from the archive or with the uv in it.
 
     Returns the last line of a failure, or empty text.
@@ -60,7 +60,7 @@ def _last(done: Done) -> str:
 
 
 def python_of(version: str) -> str:
-    """The Python version in a bare engine's version; empty if `bring` would install another engine."""
+    """The Python version in a bare engine's version; empty if `install` would install another engine."""
     digest, _, python = version.removeprefix("bare-").partition("-")
     return python if digest == _packed()[0] else ""
 

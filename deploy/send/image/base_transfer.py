@@ -18,10 +18,10 @@ from .push_plan import Store
 # How many hosts are asked to pass on the image, one after the other: an engine may have lost what it lists.
 _MOST_GIVERS = 2
 # Layers, unchanged, that one host of the push keeps for the other hosts.
-Held = Mapping[str, CompressedLayer]
+HeldLayers = Mapping[str, CompressedLayer]
 
 
-class Bringing:
+class BaseTransfer:
     """One push's transfers of a base. `look`: asks an engine what it has. `sources`: each host's bytes by source."""
 
     def __init__(self, road: Road, look: Callable[[Session], Store], note: Callable[[str], None]) -> None:
@@ -36,10 +36,12 @@ class Bringing:
                 self.sources[each.session.name][registry.registry_of(references[0])] += each.progress.came
         return pulls
 
-    def bring(self, base: Base, having: Sequence[Session], lacking: Mapping[Session, Sequence[str]]) -> Held:
+    def distribute(
+        self, base: Base, holders: Sequence[Session], lacking: Mapping[Session, Sequence[str]]
+    ) -> HeldLayers:
         """Let hosts that lack layers pull the base, if they can. A host that has it keeps the rest for the others."""
-        givers, left = having, [*lacking]
-        if lacking and base.sources and not having:
+        givers, left = holders, [*lacking]
+        if lacking and base.sources and not holders:
             givers = [each.session for each in self.pull(left, base.sources) if each.worked]
             left = [session for session in left if session not in givers]
         lacked = {layer for session in left for layer in lacking[session]}
@@ -51,7 +53,7 @@ class Bringing:
                 self.note(f"{giver.name} cannot pass on {base.name}: {fault.message}")
         return {}
 
-    def _held(self, giver: Session, base: Base, wanted: Sequence[str]) -> Held:
+    def _held(self, giver: Session, base: Base, wanted: Sequence[str]) -> HeldLayers:
         """Let a host keep layers for the others.
 
         The host reports each layer's pieces, and the engine that receives a layer checks its digest. What those engines

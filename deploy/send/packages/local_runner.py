@@ -15,12 +15,12 @@ from ...core.errors import DeployError
 from ...core.text import in_seconds
 from ...door.session import Done
 from ...door.settings import kill_group
-from ..ahead import Ahead
+from ..background import BackgroundTask
 
 _LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
 
 
-class Here:
+class LocalRunner:
     """Runs commands on this machine, as a session does on a host."""
 
     def run(
@@ -62,7 +62,7 @@ class Here:
         end = partial(kill_group, process.pid)
         atexit.register(end)
         try:
-            code = Ahead(hear).result(timeout_s)
+            code = BackgroundTask(hear).result(timeout_s)
         except TimeoutError:
             raise DeployError(f"this machine: `{name}` has not ended after {in_seconds(timeout_s or 0)}") from None
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ..core.program import typed
+from ..core.program import as_typed
 from . import values
 from .options import FLAG, ROWS, Options, flag_of
 
@@ -41,7 +41,7 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
     """
     words = ["muster", task]
     asked = replace(options or Options(), **given)
-    for flag, text in pairs_of(replace(asked, hosts=typed(asked.hosts))):
+    for flag, text in pairs_of(replace(asked, hosts=as_typed(asked.hosts))):
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
     return " ".join(filter(None, [*words, more]))
@@ -73,7 +73,7 @@ def read_again(again: str) -> Options:
     return Options(**given)
 
 
-def over(again: str, options: Options) -> Options:
+def overridden_by(again: str, options: Options) -> Options:
     """The options in a record's `again`; those that the user types now replace them."""
     return replace(read_again(again), **{name: value for name, value in vars(options).items() if value})
 

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from deploy.core.near import hint_of, near, near_file, near_path, near_program
+from deploy.core.suggest import hint_of, near_file, near_match, near_path, near_program
 
 
 def test_the_name_most_like_the_typed_one_is_suggested_or_none():
-    assert near("wrker", ["worker", "master"]) == "worker"
-    assert near("x", ["worker", "master"]) == ""
-    assert near("wrk", ["worker"], alike=0.9) == ""
+    assert near_match("wrker", ["worker", "master"]) == "worker"
+    assert near_match("x", ["worker", "master"]) == ""
+    assert near_match("wrk", ["worker"], alike=0.9) == ""
     assert hint_of("wrker", ["worker", "master"]) == "did you mean worker?"
     assert hint_of("x", ["b", "a"]) == "there are b, a"
 

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from ..job.again import read_again, words_again
+from ..job.option_words import read_again, words_again
 
 
 def options(known: dict[str, Any], left: int) -> str:

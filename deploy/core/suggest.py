@@ -16,14 +16,14 @@ from .errors import UsageError
 _MOST = 1 << 20  # bytes of a pyproject.toml
 
 
-def near(typed: str, names: Iterable[str], alike: float = 0.7) -> str:
+def near_match(typed: str, names: Iterable[str], alike: float = 0.7) -> str:
     """The name most similar to what was typed; empty if none is. `alike`: the least similarity, 1 for equal names."""
     return next(iter(difflib.get_close_matches(typed, sorted(names), 1, alike)), "")
 
 
 def hint_of(typed: str, names: Iterable[str]) -> str:
     """A hint with the name that the user may have meant, or with all names if none is similar."""
-    meant = near(typed, names)
+    meant = near_match(typed, names)
     return f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
 
 
@@ -32,7 +32,7 @@ def near_file(folder: Path, path: str, ending: str) -> str:
     above = PurePosixPath(path).parent
     with suppress(OSError):
         names = [name for name in sorted(os.listdir(folder / above))[:1000] if name.endswith(ending)]
-        return near(path, [(above / name).as_posix() for name in names])
+        return near_match(path, [(above / name).as_posix() for name in names])
     return ""
 
 
@@ -50,7 +50,7 @@ def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> st
         names = [entry.name for entry in sorted(os.scandir(place), key=lambda entry: entry.name)[:1000]
                  if (entry.is_dir() if folder else entry.is_file())]  # fmt: skip
         alike = {Path(name).stem: name for name in names if Path(name).suffix == path.suffix}
-        meant = alike.get(near(path.stem, alike, 0.6)) or next((name for name in usual if name in names), "")
+        meant = alike.get(near_match(path.stem, alike, 0.6)) or next((name for name in usual if name in names), "")
         return str(place / meant) if meant else ""
     return ""
 
@@ -71,5 +71,5 @@ def near_program(folder: Path, typed: str) -> str:
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         content = plain_file.read(folder / "pyproject.toml", _MOST, folder).decode()
         names = set(toml_text.loads(content)["project"]["scripts"].keys())
-        return "" if typed in names else near(typed, names, 0.8)
+        return "" if typed in names else near_match(typed, names, 0.8)
     return ""

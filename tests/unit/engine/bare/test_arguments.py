@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from deploy.engine.bare import asked, store
+from deploy.engine.bare import arguments, store
 
 AT = "2026-11-21T03:00:00.000000000Z"
 
@@ -22,11 +22,11 @@ AT = "2026-11-21T03:00:00.000000000Z"
     ],
 )
 def test_each_notation_of_a_time_is_read_as_the_same_time(text):
-    assert asked.moment(text) == AT
+    assert arguments.moment(text) == AT
 
 
 def test_a_time_in_the_logs_own_notation_stays_exact():
-    assert asked.moment("2026-11-21T03:00:00.123456789Z") == "2026-11-21T03:00:00.123456789Z"
+    assert arguments.moment("2026-11-21T03:00:00.123456789Z") == "2026-11-21T03:00:00.123456789Z"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_time_in_the_logs_own_notation_stays_exact():
 def test_a_duration_means_that_long_ago(text, seconds):
     before = store.written(int((time.time() - seconds - 60) * 1e9))
     after = store.written(int((time.time() - seconds + 60) * 1e9))
-    assert before < asked.moment(text) < after
+    assert before < arguments.moment(text) < after
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_duration_means_that_long_ago(text, seconds):
 )
 def test_an_invalid_time_is_refused_in_the_words_of_an_engine(text):
     with pytest.raises(store.Refused, match="invalid value"):
-        asked.moment(text)
+        arguments.moment(text)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_invalid_time_is_refused_in_the_words_of_an_engine(text):
     ],
 )
 def test_options_and_short_options_are_read_as_docker_reads_them(words, options, rest):
-    got, behind = asked.split(words.split()[1:])
+    got, behind = arguments.split(words.split()[1:])
     assert set(options) <= got.keys()
     assert behind == rest.split()
 
@@ -66,13 +66,13 @@ def test_options_and_short_options_are_read_as_docker_reads_them(words, options,
 @pytest.mark.parametrize("words", ["--interactiv NAME sh", "-it NAME sh", "--tail", "--filter"])
 def test_a_mistyped_option_or_a_missing_value_is_named(words):
     with pytest.raises(store.Refused, match=words.split()[0]):
-        asked.split(words.split())
+        arguments.split(words.split())
 
 
 @pytest.mark.parametrize(("restart", "times"), [("no", 0), ("always", 0), ("on-failure:3", 3)])
 def test_a_container_is_restarted_as_often_as_asked(monkeypatch, restart, times):
     monkeypatch.setattr(store, "image", lambda name: {"Id": "i", "Base": "/usr", "Config": {"Env": []}})
-    options, rest = asked.split(["--restart", restart, "mine:1"])
-    assert asked.container(options, rest)["Restarts"] == times
+    options, rest = arguments.split(["--restart", restart, "mine:1"])
+    assert arguments.container(options, rest)["Restarts"] == times
     with pytest.raises(store.Refused, match="requires"):
-        asked.container(options, [])
+        arguments.container(options, [])

@@ -39,18 +39,20 @@ def end_of(run_dir: Path) -> dict[str, Any]:
     """
     fields = _OUTCOME(record.read_json(run_dir / "outcome.json"), "")
     return {
-        name: value for name, value in fields.items() if value is not None and (name != "hint" or record.own(run_dir))
+        name: value
+        for name, value in fields.items()
+        if value is not None and (name != "hint" or record.own_fields(run_dir))
     }
 
 
-def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
+def listing(runs: Path, live: Collection[str], named: str = "*") -> list[RunFacts]:
     """All runs whose names match `named`, newest last."""
-    return [_listed(path, going_on) for path in sorted(record.run_dirs(runs, named), key=record.started)]
+    return [_listed(path, live) for path in sorted(record.run_dirs(runs, named), key=record.started)]
 
 
-def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
+def _listed(run_dir: Path, live: Collection[str]) -> RunFacts:
     outcome = end_of(run_dir)
-    verdict = RUNNING if run_dir.name in going_on else outcome.get("verdict") or UNFINISHED
+    verdict = RUNNING if run_dir.name in live else outcome.get("verdict") or UNFINISHED
     if (record.facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
         verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))

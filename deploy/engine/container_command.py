@@ -22,7 +22,7 @@ class Ended(NamedTuple):
     err: str
 
 
-class Inside:
+class ContainerCommand:
     """A command in a container, and the `frames` of its output."""
 
     def __init__(

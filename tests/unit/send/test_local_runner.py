@@ -10,7 +10,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.send.packages import places
-from deploy.send.packages.here import Here
+from deploy.send.packages.local_runner import LocalRunner
 from lab.waiting import until
 
 SLOW = ("sh", "-c", "echo asks; sleep 60; echo too late", "list-packages")
@@ -22,26 +22,26 @@ def test_a_command_whose_child_hangs_is_ended_at_its_timeout(first):
     """As when a script runs `docker image inspect` and the engine does not answer."""
     began = time.monotonic()
     with pytest.raises(DeployError, match=r"`list-packages` has not ended after 0.5 s"):
-        Here().run((*SLOW[:2], first + SLOW[2], SLOW[3]), timeout_s=0.5, check=False)
+        LocalRunner().run((*SLOW[:2], first + SLOW[2], SLOW[3]), timeout_s=0.5, check=False)
     assert time.monotonic() - began < 30
 
 
 def test_each_line_of_a_command_arrives_whole_even_one_without_a_newline():
     heard = []
     code = "print('x' * 200_000); print(); print('{1', end='')"
-    done = Here().run((sys.executable, "-c", code), on_line=heard.append, timeout_s=None)
+    done = LocalRunner().run((sys.executable, "-c", code), on_line=heard.append, timeout_s=None)
     assert heard == ["x" * 200_000, "", "{1"]
     assert done.out == "x" * 4000 + "\n"
 
 
 def test_a_background_process_that_a_command_leaves_on_purpose_continues(tmp_path):
-    Here().run(("sh", "-c", f"(sleep 1; touch {tmp_path}/done) >/dev/null 2>&1 &"))
+    LocalRunner().run(("sh", "-c", f"(sleep 1; touch {tmp_path}/done) >/dev/null 2>&1 &"))
     until((tmp_path / "done").exists, "what goes on")
 
 
 def test_no_command_continues_after_the_program_has_ended(tmp_path):
-    program = "from deploy.send.ahead import Ahead; from deploy.send.packages.here import Here\nimport time\n"
-    program += f"Ahead(lambda: Here().run(('sh', '-c', 'sleep 2; touch {tmp_path}/done'))); time.sleep(0.5)"
+    program = "from deploy.send.background import *; from deploy.send.packages.local_runner import *\nimport time\n"
+    program += f"BackgroundTask(lambda: LocalRunner().run(['sh','-c','sleep 2;touch {tmp_path}/done']);time.sleep(0.5)"
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
     time.sleep(3)
     assert not (tmp_path / "done").exists()
