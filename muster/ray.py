@@ -134,7 +134,7 @@ def _keep_token(secret: str) -> None:
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
     """Call `look` until it returns an empty text; after `seconds`, end with the fault that it returns.
 
-    `ray`: the head's `ray start`; if it ends, this ends too.
+    `ray`: the head's `ray start`; if that process ends, this program ends with an error too.
     """
     end = time.monotonic() + seconds
     while True:

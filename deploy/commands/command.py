@@ -36,7 +36,7 @@ MEANINGS = {
 _WIDEST, _NO_BREAK = 120, "\u2011"
 # Commands that look at hosts or runs, and do not read from the terminal meanwhile.
 _ASKING = frozenset(["status", "gpus", "logs", "why", "runs", "fetch", "clean", "unlock", "leave", "join", "down"])
-# With --json, this command writes a single object; what it says about a folder's wishes goes only to standard error.
+# With --json, this command writes a single object; notes about what a folder asks for go only to standard error.
 _ONE_OBJECT = "preflight"
 # A command with more options than this shows only the most important ones on the first screen of its help.
 _MANY = 14
@@ -63,7 +63,7 @@ class Context(click.Context):
 class Command(click.Command):
     """A command of the tree: it parses its words, does its work, and returns its exit code.
 
-    While it works, a gate is open that asks the user about what a folder asks for (job/consent.py).
+    While it works, a `ConsentGate` asks the user to allow anything that a folder asks for (job/consent.py).
 
     The words after the options are the program to run, or the run and the hosts that the command applies to.
     """

@@ -228,7 +228,10 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
 
 
 def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Budget) -> Explanation:
-    """If the evidence quotes the run's verdict, find the last log line with these words and refer to it instead."""
+    """If the evidence quotes the run's verdict, refer instead to the last log line with these words.
+
+    If no log has such a line, the result has no evidence.
+    """
     if not explanation.quoted:
         return explanation
     logs = [(name, Path(files[name])) for name in explanation.quoted if name in files]

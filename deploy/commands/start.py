@@ -143,7 +143,7 @@ def resume(options: Options, console: Console) -> int:
 
 
 def _taken(options: Options, task: str) -> Options:
-    """Return the options, if `task` takes all of them for a run that is not on hosts. Raises UsageError."""
+    """Return the options. Raises UsageError if `task` does not take one of them for a run that is not on hosts."""
     known = {each.name for each in options_of(task)} - {"hosts", "cluster"}
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])

@@ -1,7 +1,7 @@
 """Find the run that a command applies to: on this machine, on Slurm, or on hosts. Every command uses this.
 
-Typed hosts come first, then a named run, then this folder's cluster.toml, then the newest run. Where a run is comes
-from this user's record of it (runs/ID/record.json). Hosts are taken only from a record with this user's seal
+Typed hosts come first, then a named run, then this folder's cluster.toml, then the newest run. This user's record of a
+run (runs/ID/record.json) tells where the run is. Hosts are taken only from a record with this user's seal
 (record.own_fields).
 """
 

@@ -64,7 +64,7 @@ class Pace:
         """Return why the command takes too long, or an empty text.
 
         `received`: the bytes that came in this step. `ours_s`: the seconds that this side spent on them, which do not
-        count against the host.
+        count as the host's silence or slowness (but a fixed time limit includes them).
         """
         now = time.monotonic()
         waits_for_us = self._feeder is not None and not self._feeder.sending

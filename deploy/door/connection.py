@@ -1,9 +1,10 @@
 """Connections that `ssh` holds open: how Muster opens, shares and ends them.
 
-Each host has one connection, which all commands on it use; hosts behind one jump host share the connection to that
-jump host. No connection outlives the Muster command that opened it. This process ends each by a message. If this
-process is killed, the guard (scripts/guard.sh) ends them. If the guard is killed too, each ssh ends some seconds after
-its last client. Muster also uses connections that `muster login` or the user has opened, and leaves them open.
+Each host has one connection, which all commands on it use (session.py opens more if the host's server allows few
+commands at once on each); hosts behind one jump host share the connection to that jump host. No connection outlives
+the Muster command that opened it, except those of `muster login`. This process ends each by a message. If this process
+is killed, the guard (scripts/guard.sh) ends them. If the guard is killed too, each ssh ends some seconds after its last
+client. Muster also uses connections that `muster login` or the user has opened, and leaves them open.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from . import framing, mux, reasons, settings
 from .faults import FaultPlace, SshFault, fault
 from .settings import Client, Place, Route
 
-# A jump host with MaxStartups 2 admits the logins to 32 hosts behind it within 10 tries. If other people's logins fill
-# its MaxStartups, all tries together take some 25 s.
+# Measured with 32 hosts behind one jump host: a server with MaxStartups 2 admits all logins within 10 tries. If other
+# people's logins hold all its places, all tries together take some 25 s.
 TRIES = 16
 _LONGEST_PAUSE_S = 2.0
 # A whole login may take this many times the connect timeout: ssh's own timeout ends with the exchange of keys.
@@ -97,7 +98,11 @@ class Master:
 
     @property
     def called_at(self) -> str:
-        """The address at which this machine reaches the host; empty if a jump host or ProxyCommand connects to it."""
+        """The address at which this machine reaches the host; empty if it is not known.
+
+        It is not known if a jump host or ProxyCommand connects to the host, or if Muster uses a connection that
+        `muster login` or the user has opened.
+        """
         return reasons.called_at(self.last_words)
 
     @property
@@ -239,7 +244,8 @@ class Opener:
     def try_login(self, host: Host, route: Route, options: Mapping[str, str]) -> SshFault | None:
         """Try to log in with these options, to see a host's keys. Returns None if ssh got as far as the login.
 
-        Otherwise returns the fault that came first.
+        Otherwise returns the fault of the last try, which stopped ssh before the login. Raises SshFault if the jump
+        host before this host cannot be reached.
         """
         before = self._reach(host, route.before) if route.before else None
         given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]

@@ -98,7 +98,7 @@ def fault_of(words: str, route: Route, where: FaultPlace, tries: int, jump_words
 
 
 def called_at(words: str) -> str:
-    """Return the last address that ssh connected to; empty if a jump host or ProxyCommand connected instead."""
+    """Return the last address that ssh tried to connect to; empty if a jump host or ProxyCommand connects instead."""
     addresses: list[str] = _CALLED.findall(words)
     return addresses[-1] if addresses else ""
 

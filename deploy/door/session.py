@@ -119,7 +119,11 @@ class Session:
 
     @property
     def called_at(self) -> str:
-        """The address at which this machine reaches the host; empty if a jump host or ProxyCommand connects to it."""
+        """The address at which this machine reaches the host; empty if it is not known.
+
+        It is not known if a jump host or ProxyCommand connects to the host, or if Muster uses a connection that
+        `muster login` or the user has opened.
+        """
         return self._masters[0].called_at
 
     def at_home(self, folder: str) -> Session:

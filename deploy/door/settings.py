@@ -56,7 +56,8 @@ _DEFAULTS = {"ConnectTimeout": "10", "Ciphers": "^aes128-gcm@openssh.com"}
 _TRUSTING = ("nohostauthenticationforlocalhost", "verifyhostkeydns")
 _SYSTEM = Path("/etc/ssh/ssh_config")
 OLDEST, _INSTALL = "8.2", "install OpenSSH's client (package openssh-client)"
-# Limits for one call of ssh or ssh-keygen: a command of `Match exec`, or a name server, may be slow.
+# Limits for one call of ssh or ssh-keygen: a command of `Match exec`, or a name server, may be slow. _MOST_CALLS: how
+# many calls of `ssh -G` run at the same time.
 _LONGEST_S, _MOST_BYTES = 30.0, 1 << 20
 _MOST_CALLS = 8
 # The most jump hosts in a row. More of them are a circle that makes a new name each time (ProxyJump x%h).

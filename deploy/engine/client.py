@@ -139,9 +139,10 @@ def hand_in(container: str, secrets: bytes) -> None:
 
 
 def signal(run_id: str, name: str) -> None:
-    """Send a signal to every running node, without waiting. Docker does not restart a container that it ended itself.
+    """Send a signal to every running node, without waiting.
 
-    The containers of ended nodes stay until `down`, so that their consoles can be read.
+    Docker does not restart a container that ended because of such a signal. The containers of ended nodes stay until
+    `down`, so that their consoles can be read.
     """
     engine = on_this_machine()
     _act_on_all([each for each in _listed(run_id) if each.runs], lambda each: engine.signal(each.id, name))

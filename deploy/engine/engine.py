@@ -86,7 +86,7 @@ class Container(NamedTuple):
     """A container as its engine describes it. `code` is the exit code of its last end, None while it runs.
 
     `mounts`: the path on the host, by the path in the container. `words`: the engine's status text ("Up 3 minutes"),
-    which only a list has; `variables`, `started` and `restarts` are only known after `inspect`.
+    which only a list has; `variables`, `started`, `hostname` and `restarts` are only known after `inspect`.
     """
 
     id: str

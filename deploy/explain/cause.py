@@ -355,7 +355,10 @@ def _not_survived(hits: Sequence[Hit], readings: Iterable[Reading]) -> list[Hit]
 
 
 def _look_at(readings: Sequence[Reading], silent: tuple[str, ...]) -> str:
-    """Where to look for the rank that the others lost: in a silent node, or among the ranks without messages."""
+    """Where to look for the rank that the others lost: at silent nodes, or at ranks without an error of their own.
+
+    Empty if there are none.
+    """
     if silent:
         return f"{', '.join(silent)} stopped printing, without an error or an end: look there"
     mute = mute_ranks(readings)

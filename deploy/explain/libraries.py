@@ -79,7 +79,10 @@ def package(library: str) -> str:
 
 
 def install(library: str) -> str:
-    """The command that installs the library's package, as root, on Debian and Ubuntu, or that finds the package."""
+    """The command that installs the library's package, as root, on Debian and Ubuntu, or that finds the package.
+
+    For one of OpenCV's libraries, it installs all of them, because the next one would be missing after that.
+    """
     own = package(library)
     if not own:
         return f"apt-get update && apt-get install -y apt-file && apt-file update && apt-file search {library}"

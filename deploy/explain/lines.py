@@ -113,7 +113,10 @@ def without_prefix(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLin
 
 
 def time_of(line: str) -> float | None:
-    """The time of a line in seconds since the year began (logs rarely have the zone, and glog not even the year)."""
+    """The time of a line in seconds within its year, whose months all have 31 days; None if the line has no time.
+
+    Logs rarely have the time zone, and glog not even the year.
+    """
     for pattern in _TIMES:
         match = pattern.search(line[:LONGEST])
         if match:

@@ -1,4 +1,4 @@
-"""A deploy's claim on GPUs of one machine, against all its users: from the choice until its container has them.
+"""A deploy's claim on a machine's GPUs keeps other deploys, of any user, off them until its container has them.
 
 A small script on the host (scripts/claim.sh) keeps the claim while our connection lives. It locks the machine while
 this process looks and chooses, and looks again once the claim is written, so that no GPU is given twice

@@ -140,7 +140,10 @@ def parse_job(lines: Sequence[str]) -> Job:
 
 
 def parse_state(answer: str) -> tuple[str, Job | None, str]:
-    """Read the answer to `state`: the id if it was asked for, the job (None: not submitted), its last output."""
+    """Read the answer to `state`: the id if it was asked for, the job (None: not submitted), its last output.
+
+    Without a job, the last item is "submitting" if the job is being submitted, otherwise empty.
+    """
     head, _, words = answer.partition("\nend\n")
     lines = head.removesuffix("\nend").split("\n")
     number = next((job_id(line[3:]) for line in lines if line.startswith("id ")), "")

@@ -125,7 +125,10 @@ def existing_paths(sessions: Sequence[Session], run: str, paths: Sequence[str]) 
 
 
 def ask(session: Session, run: str, program: str, wait_s: float) -> Ended:
-    """Ask one of the programs that run next to a node's agent (trainer/node/); fails if there is no container."""
+    """Ask one of the programs that run next to a node's agent (trainer/node/).
+
+    If there is no container, returns the code FAILED with the engine's words; raises nothing for that.
+    """
     try:
         return reach.on_host(session).ask_inside(container_name(run), commands.node_program(program), wait_s)
     except DockerFault as fault:

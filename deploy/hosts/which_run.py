@@ -1,4 +1,7 @@
-"""Which of the runs on the hosts the user means, and whose it is. recorded.py: the choice if none is named. Pure."""
+"""Which of the runs on the hosts the user means, and whose it is. recorded.py: the choice if none is named.
+
+Pure, except for `nodes_of`, which asks the hosts.
+"""
 
 from __future__ import annotations
 

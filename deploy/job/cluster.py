@@ -68,7 +68,7 @@ def find_cluster(flag: str, named: str) -> Cluster:
 
 
 def from_file(path: Path) -> Cluster:
-    """Everything in a cluster.toml that the user has not allowed yet.
+    """Everything in a cluster.toml, without asking whether the user allows it (`_allowed` does that).
 
     Raises UsageError for its first error, with the path of the key. An error that only keeps a run from starting
     becomes the cluster's `fault`.

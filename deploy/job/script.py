@@ -196,7 +196,7 @@ def once_a_node(each: str, script: str) -> str:
 
 
 def as_given(words: Sequence[str], bare: bool) -> list[str]:
-    """Turn the words of a command that was read back into words that `read` accepts; `bare`: see ScriptCommand."""
+    """Turn the words of a ScriptCommand back into words that `read` accepts; `bare`: see ScriptCommand."""
     return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
 
 

@@ -142,7 +142,10 @@ class ProcessBackend(LocalBackend):
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-        """Install into an environment of the script's Python. First refuses a Python without torch."""
+        """Install into an environment of the script's Python.
+
+        A Python without torch is refused first, before uv resolves anything.
+        """
         _refuse_without_torch()
         return packages.in_processes(needs, run_dir, console)
 

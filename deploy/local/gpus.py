@@ -119,7 +119,10 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
 
 
 def _claim_prefix() -> str:
-    """The beginning of a new claim's file name, as in claim_places_function.sh. Raises DeployError."""
+    """The beginning of a new claim's path, as in claim_places_function.sh.
+
+    Raises DeployError if /var/tmp is not root's, or not sticky.
+    """
     about = _PLACE.stat()
     if about.st_uid or not about.st_mode & stat.S_ISVTX:
         text = f"{_PLACE} does not belong to root or is not sticky: anybody can change a claim there"

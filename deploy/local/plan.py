@@ -29,7 +29,8 @@ def choose_backend(
 ) -> BackendChoice:
     """Choose the backend for `auto`, or check the wanted one of `names` against the facts.
 
-    If the user names none, a script on a machine with `gpus` runs as processes: one rank a GPU, shared among its nodes.
+    If the user names none, a script on a machine with `gpus` runs as processes: one rank per GPU. The nodes share the
+    GPUs equally.
     """
     if gpus and not wanted:
         where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"

@@ -91,8 +91,9 @@ def _is_mixed(links: Sequence[Link]) -> bool:
 def with_final_outcomes(answers: Answers) -> tuple[Link, ...]:
     """Return the links with those outcomes corrected that only all links together can show.
 
-    These are: a call that only sometimes gets an answer, or a late one; and a wrong card in the neighbour table. If the
-    network itself answers ARP for its hosts, as some clouds do, no card is wrong.
+    These are: a call that only sometimes gets an answer, or a late one; a pair where every connection stays silent; and
+    a wrong card in the neighbour table. If the network itself answers ARP for its hosts, as some clouds do, no card is
+    wrong. The links of repeated calls (`again`) are left out of the result.
     """
     again = {link.call for link in answers.links if "again" in link.kinds and link.ok}
     cards = {

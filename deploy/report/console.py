@@ -297,7 +297,7 @@ class Console:
             self._safely(live.start)
 
     def _draws(self) -> bool:
-        """Whether there is a terminal for a view that no other process writes to: no `tee`, no shell in front of us."""
+        """Whether there is a terminal that only this process writes to: no `tee`, and no shell in the foreground."""
         with suppress(OSError, ValueError, AttributeError):  # a program's own file object may have no descriptor
             out, err = (console.file.fileno() for console in (self._out, self._err))
             if stat.S_ISFIFO(os.fstat(out).st_mode) or os.tcgetpgrp(err) != os.getpgrp():

@@ -51,7 +51,7 @@ class Interrupts:
         self._opening = ExitStack()
 
     def __enter__(self) -> Interrupts:
-        # Only the main thread may set handlers. If a program calls this from another thread, it handles its signals.
+        # Only the main thread may set handlers. In another thread of a program, the program's own handlers stay.
         if threading.current_thread() is threading.main_thread():
             numbers = {*_SIGNALS, *_SCRIPT_SIGNALS, signal.SIGTSTP}
             if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # under nohup, a closed terminal ends nothing

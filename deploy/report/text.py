@@ -136,7 +136,7 @@ def node_word(name: str, state: State) -> str:
 
 
 def metric_line(state: State, width: int) -> str:
-    """The line below the nodes: loss (with a sparkline if `width` has room), throughput, time left, checkpoint."""
+    """The line below the nodes: loss, throughput, time left, checkpoint. Its sparkline fills what `width` leaves."""
     parts = _pace_parts(state)
     if losses := state.training.losses:
         beside = state.ranks.views[0].step if 0 in state.ranks.views else state.step

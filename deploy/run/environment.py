@@ -420,7 +420,10 @@ def secrets_folder(user: str) -> str:
 
 
 def finding_muster(variables: Mapping[str, str], home: str = TRAINER_HOME) -> dict[str, str]:
-    """The user's variables, with `home` before their PYTHONPATH, which replaces the image's: it leads to the agent."""
+    """The user's variables, with `home` put first in their PYTHONPATH, if they set one.
+
+    Their PYTHONPATH replaces the image's own, by which Python finds the agent.
+    """
     theirs = variables.get("PYTHONPATH")
     return {**variables, **({} if theirs is None else {"PYTHONPATH": f"{home}:{theirs}".rstrip(":")})}
 

@@ -160,7 +160,8 @@ def final(state: State) -> Result:
             how = f"{who} {ended_how(node.code)}"
             return _failed(state, node.node, how, f"see logs/{node.node}.log", _cause_of_node(node))
     # A hint in a "done" verdict means that the node's ranks were not seen to train. It holds for the run if all nodes
-    # report it and no rank wrote a file or made a step. A message means that how a rank ended is not known.
+    # report it and no rank wrote a file or made a step. A message means that it is not known how a script inside the
+    # node's command ended.
     idle = all(verdict.get("hint") for verdict in state.verdicts) and not may_have_written(state) and not state.step
     return result if idle or result.message else replace(result, hint="")
 

@@ -63,7 +63,7 @@ class Start(ABC, Generic[B]):
 
 
 def start_run(start: Start[B], hold: Callable[[], None]) -> int:
-    """Start a run and follow it; returns the exit code. If it raises DeployError, it has undone everything.
+    """Start a run and follow it; returns the exit code. A start that fails is undone before DeployError is raised.
 
     It calls `hold` at the point from which nothing may be interrupted.
     """

@@ -87,7 +87,10 @@ class _OnSlurm(Start[SlurmBackend]):
         self._console.data({"kind": "plan", "login": asked.options.slurm, "folder": folder})
 
     def choose_folder(self) -> Path:
-        """Return the run's folder on this machine; a new one gets a random part in its name, unlike other machines'."""
+        """Return the run's folder on this machine.
+
+        The name of a new one has a random part, so that no other machine chooses the same name for a run.
+        """
         if self._continues:
             return self._continues.run_dir
         order = self._order

@@ -50,7 +50,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             return result
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
-        # A job that has no hosts, as in Slurm's accounting, and no events never began.
+        # Slurm's accounting lists no hosts: a job without hosts began if there is a verdict, or if a rank began.
         how = ended.message if job.hosts or result or state.ranks.began else "stopped before it started"
         return replace(ended, message=how + who)
     if job.state == "COMPLETED":

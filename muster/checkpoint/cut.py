@@ -75,7 +75,7 @@ def layout(part: Any) -> Callable[[Path], DTensor | None]:
 
     None for a whole tensor.
     """
-    # before its first step it has no state; later the state is split as its weights are
+    # before its first step an optimizer has no state; later its state is split as its weights are
     if isinstance(part, torch.optim.Optimizer):
         weights = [weight for group in part.param_groups for weight in group["params"]]
 

@@ -91,7 +91,7 @@ def together(path: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 class Shards:
-    """The verified files of a checkpoint: `holders` maps each to a rank that can read it; `here` can be read here.
+    """The verified files of a checkpoint. `holders`: for each file, a rank that can read it. `here`: this rank's files.
 
     `path` is the checkpoint's folder on this rank's disk. With `alone`, no other rank is asked.
     """

@@ -96,8 +96,9 @@ def match_moments(optimizer: torch.optim.Optimizer, saved: Mapping[int, Mapping[
     """Restore the dtype of optimizer moments, and give them the memory layout of their weights.
 
     Loading converts moments to the dtype of their weights: with bf16 weights, fp32 moments would lose bits. Torch's own
-    optimizers need this conversion. The code may have changed the layout of the weights since the checkpoint; a fused
-    optimizer reads weights and moments in memory order, so with two different layouts it would mix up the elements.
+    optimizers need this conversion and keep it; for other optimizers, the saved dtype is restored. The code may have
+    changed the layout of the weights since the checkpoint; a fused optimizer reads weights and moments in memory order,
+    so with two different layouts it would mix up the elements.
     """
     own = type(optimizer).__module__.startswith("torch.")
     weights = (weight for group in optimizer.param_groups for weight in group["params"])

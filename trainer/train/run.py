@@ -160,7 +160,7 @@ def _end_stuck(training: Training) -> None:
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
     """Open the run folder, the same on all ranks, and redirect the output to it.
 
-    Rank 0 names it without MUSTER_RUN_DIR.
+    Without MUSTER_RUN_DIR, rank 0 makes a new one.
     """
     path = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
     folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node, ranks.file, masked)

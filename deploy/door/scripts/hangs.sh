@@ -1,8 +1,9 @@
 #!/bin/sh
 # hangs SECONDS: shows which of the folders that each command needs do not answer. It prints a line `mount TYPE AT` for
-# each network or FUSE file system; then, for each folder, `folder N PATH`, `answers N` and the line of `ls -ld`; and
-# `all` after the last `folder`. A folder in the PATH may hang, so this script sets its own PATH. A separate process
-# tries each folder; it may hang, and leaves no child behind.
+# each network or FUSE file system; then `folder N PATH` for each folder, and `all` after the last one. Within SECONDS,
+# each folder that answers adds, in any order, `answers N` and its line of `ls -ld` (if it exists). A folder in the PATH
+# may hang, so this script sets its own PATH. Separate processes without children try each folder; those that still hang
+# after SECONDS are killed.
 path=$PATH PATH=/usr/bin:/bin
 while read -r _ at type _; do
     case $type in nfs* | cifs | smb* | fuse* | autofs | 9p | ceph | lustre | gluster* | afs | beegfs | gpfs) echo "mount $type $at" ;; esac

@@ -10,7 +10,8 @@ from . import store
 from .processes import BASE
 from .store import Any, Refused, pairs
 
-# Options without a value, and options with one. Limits and rights that a real engine would enforce are only accepted.
+# Options without a value, and options with one. Limits of memory and processes, and rights, are accepted but not
+# enforced, unlike in a real engine; `--ulimit` is applied.
 _FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 _VALUES = (
     "name label env env-file entrypoint workdir mount volume gpus device memory network user ulimit shm-size "

@@ -117,7 +117,7 @@ class Container:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The current state. A container whose keeper was killed counts as ended."""
+        """The current state. A container whose keeper was killed counts as ended: what is left of it is killed here."""
         seen = self.noted()
         if seen["Status"] in RUNS and not self.is_kept():
             # The container may have ended between these two looks.

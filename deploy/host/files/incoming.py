@@ -29,7 +29,7 @@ from .listing import Stamp
 from .unpack import LeftOut
 from .unpack import Path as Parts
 
-# Files in a run folder that this machine writes itself; so is `logs/<node>.log` for nodes that it followed.
+# Files in a run folder that this machine writes itself. For nodes that it followed, it also writes `logs/<node>.log`.
 _KEPT_HERE = {
     *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json", "code.json", "code.diff"),
     *(".lock", "hosts", ".fetched.json"),
@@ -128,7 +128,7 @@ class Merge:
 
     def __init__(self, run_dir: Path, fetched: Fetched) -> None:
         self._run_dir = run_dir
-        # The node whose file has the path, by path.
+        # For each path: the node whose file is stored there.
         self._owners: dict[tuple[str, ...], str] = {}
         for node, files in fetched.hosts.items():
             apart = f"{run_dir}/hosts/{node}"  # a path object for each of a million files would take minutes

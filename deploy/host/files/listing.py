@@ -20,11 +20,13 @@ from ...core.text import parents
 from . import replaceable
 from .unpack import parts_of
 
-# The agent's records of what was sent and copied, and lock files; they are not results of the run.
+# The agent's records of what was sent and copied, lock files, hidden files in nodes/, and the marks and messages of
+# submitting or stopping a job; they are not results of the run.
 _HOUSEKEEPING = re.compile(
     r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
 )
-# Limits for sent.json, which has one row for each file: enough for a folder of 150,000 files.
+# Limits for sent.json, in characters and JSON parts. It has one row for each file: enough for a folder of 150,000
+# files.
 _MOST_ROWS, _MOST_PARTS = 17 << 20, 800_000
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 

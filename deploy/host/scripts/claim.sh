@@ -1,5 +1,6 @@
 #!/bin/sh
-# claim TOKEN SILENCE PATIENCE COLUMNS: claims GPUs of this machine for a deploy, against all its users and their deploys.
+# claim TOKEN SILENCE PATIENCE COLUMNS: claims GPUs of this machine for a deploy. Deploys of all its users respect the
+# claim.
 # Standard input: a line `look` locks the machine; the answer is the output of gpu_use and a line `choose`. The next line is our
 # claim as JSON; the answer is the claims that exist now, and `noted NAME`. An empty line claims nothing. Each other line is a
 # beat. The claim ends when the input ends, or is silent for SILENCE seconds.

@@ -14,8 +14,9 @@ claims_place() {
     *) return 1 ;;
     esac
 }
-# make_claims START TAR IMAGE: makes the engine create the folder if it does not exist: the engine unpacks TAR, and no program of
-# the image runs. The folder's name is secret until root owns the folder, so nobody can put another file there first.
+# make_claims START TAR IMAGE: creates the folder if it does not exist. If we are root, we create it here. Otherwise the
+# engine does: it unpacks TAR (base64) through a container of IMAGE with the label START, and no program of the image
+# runs. The folder's name is secret until root owns the folder, so nobody can put another file there first.
 make_claims() {
     claims_place || { echo "error: /var/tmp is not root's, or not sticky: look at it: ls -ld /var/tmp" >&2; return 1; }
     case $claims in */) return ;; esac

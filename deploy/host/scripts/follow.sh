@@ -1,14 +1,20 @@
 #!/bin/sh
 # follow CONTAINER FOLDER MARK SINCE MOST EVERY: reports every change in a node's container and run folder, until the node ends.
-# Its input has lines `SIZE DIGITS PATH`: the reader already has that many bytes of a file with this name. That may be another
-# host's file, which had the rank before: it is this host's file only if the digits in its first 24 bytes are the same.  It writes
-# one line for each change, and a dot for each round: a write that fails shows that the reader is gone. Each line begins with
-# MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines: `state JSON`, or
-# a word if the container is gone or the engine does not answer; before it, `died CODE` for a node that the engine has started
-# again, if the engine knows the code; `disk full` if a full disk keeps the node from writing, `disk closed` if the folder's
-# permissions do, and `disk room` once neither does; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line
-# without the dot at its end was cut off. A growing file is reported in pieces of at most MOST bytes; a document whole, or only
-# its size if it is larger. The end is reported last, after everything before it. `docker logs` must be called again when the
+# Its input has lines `SIZE DIGITS PATH`: the reader already has that many bytes of a file with this name. The file may
+# come from another host, which had the rank before: it is this host's file only if the digits in its first 24 bytes are
+# the same.
+#
+# It writes one line for each change, and one with only a dot for each round: a write that fails shows that the reader
+# is gone. Each of these lines begins with MARK, a word that the run cannot know; every other line is the node's
+# console, with times in front. After MARK comes one of:
+#   `state JSON`, or `state gone` if the container is gone, `state away` if the engine does not answer; the end comes
+#     last of all
+#   `died CODE` before the state of a node that the engine has started again, if the engine knows the exit code
+#   `disk full` if a full disk keeps the node from writing, `disk closed` if the folder's permissions do, `disk room`
+#     once neither does
+#   `doc PATH BASE64 .`, a whole document; `add PATH OFFSET BASE64 .`, at most MOST bytes that a growing file got
+#   `big PATH SIZE .`, for a document of more than MOST bytes
+# A line `doc`, `add` or `big` without the dot at its end was cut off. `docker logs` must be called again when the
 # container starts again.
 name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6
 . ./reading.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
-# job-now RUN JOB BYTES: prints what Slurm reports about a job now, in the lines of look_job. Without JOB, first `id ID` for the
-# run's job, or only `unsubmitted`, or `submitting` while it is being submitted, or `job away`. Then `end`, and the last BYTES of
-# the job's output.
+# job-now RUN JOB BYTES: prints what Slurm reports about a job now, in the lines of look_job; then `end`, and the last
+# BYTES of the job's output. Without JOB, it first prints `id ID` for the run's job. Instead of all this, it prints
+# `unsubmitted` and `end`; `submitting` and `end` while the job is being submitted; or a single line: `job away` if
+# Slurm does not answer, `job nofolder` if the run has no folder.
 . ./reading.sh
 . ./job_function.sh
 run=$1 job=$2

@@ -5,7 +5,7 @@
 newline='
 '
 # What was reported of each path: lines `PATH VALUE`; the last line of a path counts. awk looks the paths up: a shell would take
-# seconds for some hundred paths, and minutes for a thousand.
+# seconds for a few hundred paths, and minutes for a thousand.
 known=
 keep() { known="$known$1 $2$newline"; }
 tell_document() {

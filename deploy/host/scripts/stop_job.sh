@@ -1,7 +1,7 @@
 #!/bin/sh
-# stop-job RUN JOB HOW: HOW is `now` or `checkpoint`. With `checkpoint`, the batch script of a running job gets SIGTERM and passes
-# it to the ranks, and the file `.stop` keeps the job from being requeued. `scancel` alone is not enough: it kills the ranks after
-# the cluster's KillWait. Prints `asked`.
+# stop-job RUN JOB HOW: HOW is `now` or `checkpoint`. In both cases the file `.stop` keeps the job from being requeued.
+# With `checkpoint`, the batch script of a running job gets SIGTERM and passes it to the ranks: `scancel` alone would
+# kill the ranks after the cluster's KillWait. A job that does not run yet is only cancelled. Prints `asked`.
 . ./reading.sh
 enter "$1" || exit
 : >.stop || exit

@@ -1,6 +1,7 @@
 #!/bin/sh
-# undo START FOLDER FRESH: removes only what the start with that label made: its container with the node's claim, and its folder
-# if FRESH is not empty.
+# undo START FOLDER FRESH: removes only what the start with that label made: its container with the node's claim, and
+# its folder if FRESH is not empty. First it removes the start's mark: a start that is still in progress then undoes
+# itself. If there is no container with that label, the folder stays.
 rm -f -- "$2=$1.starting"
 containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1") || exit
 [ -n "$containers" ] || exit 0

@@ -72,7 +72,7 @@ class Template:
 
 
 def is_of_run(name: str) -> bool:
-    """Whether a variable with one of Muster's names belongs to the run. No other variable is read from a host."""
+    """Whether a variable with one of Muster's names belongs to the run. A newcomer takes no other such variable."""
     return name in MUSTER_NAMES and name != ON_END
 
 

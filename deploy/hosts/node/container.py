@@ -52,13 +52,13 @@ class Work:
     folder was sent, and the script works in it. `observe`: a script's ranks are watched from inside. `restarts`: how
     often a script is started again (--restarts). `max_hours`, `on_end`: the values of these options. `ends`: the
     variables of --grace and --restart-with. `share_key`: a key that only the nodes of this start know; with it they
-    share a script's files before each attempt. `waits`: the nodes first wait on their hosts. `least`: how many nodes
-    are enough to keep training without the others (0: all are needed); such nodes meet on `ports`. `overlay`: the
-    socket with which the nodes keep the run's own network alive. `resumed`: for the command that resumes the run: the
-    words for its hosts, and the options. `bare`: the user typed a command whose only rank gets none of torchrun's
-    variables. `roles`: of a run with several; `script` is then that of the first role whose end ends the run, and
-    `role` is the current role. `places`: each host's place in the run, if the hosts given are not all of the run's
-    hosts.
+    share a script's files before each attempt. `waits`: the nodes first wait on their hosts, until these are free.
+    `least`: how many nodes are enough to keep training without the others (0: all are needed); such nodes meet on
+    `ports`. `overlay`: the socket with which the nodes keep the run's own network alive. `resumed`: for the command
+    that resumes the run: the words for its hosts, and the options. `bare`: the user typed a command whose only rank
+    gets none of torchrun's variables. `roles`: the roles of a run with several; `script` is then that of the first
+    role whose end ends the run, and `role` is the current role. `places`: each host's place in the run, if the hosts
+    given are not all of the run's hosts.
     """
 
     run_id: str

@@ -103,7 +103,10 @@ class OverlayEnds:
         self._left = True
 
     def close(self) -> None:
-        """Disconnect from the ends, and remove them unless the nodes use them. Raises nothing: the ends end anyway."""
+        """Disconnect from the ends, and remove them unless the nodes use them.
+
+        Raises nothing: without a connection, an unused end also ends by itself.
+        """
         self._closed.set()
         for talk in list(self._talks.values()):
             talk.close()

@@ -160,7 +160,8 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     answers = replace(answers, control={**answers.control, **ours})
     outdated = software.too_old(answers) if inside else ()
     apart = list(host_checks.networks(hosts.facts, answers))
-    # Findings about calls between hosts in different networks only reflect that difference, so these links are dropped.
+    # On some hosts the containers are in another network than the host itself. Findings about calls from or to these
+    # hosts would only repeat that, so these links are dropped.
     elsewhere = {host for finding in apart for host in finding.hosts}
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)

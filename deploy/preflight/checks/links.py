@@ -392,7 +392,7 @@ def _opened(answers: Answers, host: str, network: str) -> str:
 
 
 def _up(answers: Answers, host: str) -> str:
-    """Return commands that activate every network card of a host that is down, without bridges and tunnels."""
+    """Return commands that activate the interfaces of a host that are down, except bridges and tunnels."""
     entries = answers.facts[host]["interfaces"].items()
     down = [name for name, entry in entries if not (entry["up"] or entry["bridge"] or entry["tunnel"])]
     return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"

@@ -110,7 +110,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _library(host: str, facts: Facts) -> Iterator[Finding]:
-    """Yield a finding if the image lacks the library for RDMA devices: NCCL then silently uses sockets."""
+    """Yield a finding if the image lacks libibverbs, or its provider for the cards: NCCL then silently uses sockets."""
     if facts.get("container") and facts.get("verbs") in (-1, 0):
         lacking = "libibverbs" if facts["verbs"] == -1 else "a libibverbs provider for the host's cards"
         yield find(

@@ -120,7 +120,7 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
 
 
 def _pace(host: str, has: Facts) -> Iterator[Finding]:
-    """Yield a finding if a loop that only computes did not get a CPU core to itself."""
+    """Yield a finding if a loop that only computes got less than PACE_GOOD of a core (busy host: PACE_LEAST)."""
     seconds, used, load = has.get("pace", (1.0, 1.0, 0.0))
     share = used / seconds if seconds else 1.0
     busy = load > BUSY * max(1, has.get("cores", 1))

@@ -169,7 +169,7 @@ def bindable(row):
 
 
 def software():
-    """Return the versions of Python, torch, CUDA and NCCL, without importing anything."""
+    """Return the versions of Python, torch, its CUDA or HIP, and NCCL, without importing any of them."""
     versions = {"python": sys.version.split()[0]}
     for folder in sys.path:
         try:

@@ -41,7 +41,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         style="preflight.css",
         answers=answers,
         verdict=verdict,
-        # If the cause is not certain, the page shows what was seen, which is.
+        # If the cause is not certain, the page shows what was seen, because that is certain.
         seen=first and bool(verdict.faults or first.or_else),
         ready=readiness(verdict),
         meets=f"{endpoint}:{answers.request.port} ({answers.rendezvous_host})",

@@ -67,7 +67,10 @@ def ask_link(runs: Path) -> None:
 
 
 def runs_of(folder: str) -> Path:
-    """The folder of runs, from a project's folder, that folder itself, or a run in it. Raises UsageError if missing."""
+    """The folder `runs`, given a project's folder, the folder `runs` itself, or a run in it.
+
+    Raises UsageError if the given folder is missing.
+    """
     path = Path(os.path.expanduser(folder)).absolute()
     if not os.path.isdir(path):
         raise UsageError(f"{folder}: there is no such folder", "muster board")

@@ -109,7 +109,7 @@ def read_at(run_dir: Path, name: str, place: int, size: int) -> bytes:
 def blocks(run_dir: Path, name: str, most: int, start: int = 0) -> Iterator[bytes]:
     """Yield a file from `start` on, in pieces that end with a whole line. Raises as `open_to_read` does.
 
-    Beyond _BLOCK, a piece has at most `most` bytes: a longer line is cut.
+    A piece has _BLOCK bytes, and at most `most` bytes more to the end of its last line: a longer line is cut.
     """
     with open_to_read(run_dir, name) as file:
         file.seek(start)

@@ -29,7 +29,7 @@ _BUSY_PERCENT = 90.0
 
 @dataclass(frozen=True)
 class Slow:
-    """A rank works `own_ms` in each step, the others `usual_ms`; `by_data`: it waits for data in most of the rest."""
+    """A rank works `own_ms` in each step, the others `usual_ms`; `by_data`: most of the excess is waiting for data."""
 
     own_ms: float
     usual_ms: float

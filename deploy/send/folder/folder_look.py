@@ -39,8 +39,9 @@ _POINTER, _MOST_POINTER_BYTES, _LFS, _MOST_RULES_BYTES = (
 class Look:
     """What to send from a folder (names, not content), and what the user should know before it is sent.
 
-    `credentials`: those that stay on this machine. `notes`: notes of other kinds. `rule`: the file that decided what is
-    sent, if any. `new`: the paths that git does not track; None if that was not determined.
+    `credentials`: those that stay on this machine; of data, those that are sent with it. `notes`: notes of other kinds.
+    `rule`: the file that decided what is sent, if any. `new`: the paths that git does not track; None if that was not
+    determined.
     """
 
     entries: Sequence[Entry]

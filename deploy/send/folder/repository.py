@@ -58,7 +58,7 @@ def _look(
 
 
 def _commit_within(folder: Path, recorded: str) -> str:
-    """The commit of a repository inside this one; empty if its files differ from that commit.
+    """The commit of a repository inside this one; empty if its files differ from it, "none" if there is no repository.
 
     A submodule that has not been fetched counts as unchanged, with its recorded commit.
     """

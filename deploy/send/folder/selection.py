@@ -145,7 +145,7 @@ def outside(top: Path, path: Path) -> str:
 
 
 def _is_private(above: str) -> bool:
-    """Whether a folder has the user's home directory in it, or is in a hidden folder, which may hold keys."""
+    """Whether a folder contains the user's home directory, or is (or is in) a hidden folder, which may hold keys."""
     return Path.home().is_relative_to(above) or "/." in above
 
 

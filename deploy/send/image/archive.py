@@ -1,8 +1,8 @@
 """The input of `docker load`: a Docker and OCI archive as one compressed stream of known length. Pure.
 
-Both image stores read it: the classic one through `manifest.json`, containerd's through `index.json`. Layers that a
-host already has are listed but left out. These two files come last: a stream that is cut short names no image, and
-leaves nothing behind.
+Both image stores read it: the classic one through `manifest.json`, containerd's through `index.json`. These two files
+come last: a stream that is cut short names no image, and leaves nothing behind. Layers that a host already has are
+listed but left out.
 """
 
 from __future__ import annotations

@@ -39,7 +39,11 @@ class BaseTransfer:
     def distribute(
         self, base: Base, holders: Sequence[Session], lacking: Mapping[Session, Sequence[str]]
     ) -> HeldLayers:
-        """Let hosts that lack layers pull the base, if they can. A host that has it keeps the rest for the others."""
+        """Let the hosts get the base without sending it from here, and return the layers kept for those that lack some.
+
+        If no host has the base, those that lack layers pull it, if they can. Then one host that has it keeps the layers
+        that others still lack. Returns nothing if none are lacking, or if no host can pass them on.
+        """
         givers, left = holders, [*lacking]
         if lacking and base.sources and not holders:
             givers = [each.session for each in self.pull(left, base.sources) if each.worked]

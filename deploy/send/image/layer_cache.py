@@ -1,4 +1,4 @@
-"""A cache of base images' compressed layers on this machine. `docker save` reads a whole image: it runs once a base.
+"""A cache of base images' compressed layers on this machine. `docker save` reads a whole image: it runs once per base.
 
 A layer is a file <diff id>.<codec> in ~/.cache/muster/layers. Next to it are the digest of its bytes and its size as a
 tar file. Each use checks the digest first. The cache removes damaged files and, above its limit, the files that have
@@ -166,7 +166,7 @@ class BaseLayers:
         return [self._layers[layer, codec.name] for layer in dict.fromkeys(layers)]
 
     def weight(self, layers: Sequence[str]) -> int:
-        """The known bytes of these layers as tar files; if no layer has been read, the base's reported size."""
+        """The known bytes of these layers as tar files; if no size is known of any layer, the base's reported size."""
         known = self.sizes()
         unread = set(layers) - set(known)
         whole = self._base.size if unread and unread == set(self._base.layers) else 0

@@ -150,7 +150,10 @@ def pull(sessions: Sequence[Session], references: Sequence[str], tell: Tell, not
 
 
 def _rate(pulls: Sequence[Pull]) -> float:
-    """The average bytes per second of the hosts that receive any, for a while: hosts that unpack receive none."""
+    """The average bytes per second of the hosts that receive any: hosts that only unpack by now receive none.
+
+    Measured for WATCH_S, once all have received their first bytes or _BEGIN_S have passed.
+    """
     end = time.monotonic() + _BEGIN_S
     while time.monotonic() < end and not all(pull.progress.came or not pull.thread.is_alive() for pull in pulls):
         time.sleep(_LOOK_S)

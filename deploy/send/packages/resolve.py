@@ -100,7 +100,7 @@ class Resolving:
         return text if self._asked.of_index else stubs.version(text)
 
     def lock(self) -> Lock:
-        """Resolve. Raises Failed with uv's words, or UsageError."""
+        """Resolve, and return the lock. Raises Failed with uv's words, or UsageError."""
         asked = self._asked
         if not (asked.local or asked.far or asked.wheels or asked.of_index) and self._has_all():
             return Lock((), torch=self._of_base["torch"])
@@ -333,7 +333,7 @@ class Resolving:
         return pins_of(texts)
 
     def _explained(self, words: str) -> str:
-        """uv's words, after the user's lines that exclude what the base has; of a uv.lock, those that uv mentions."""
+        """uv's words, after the user's lines that exclude the base's packages; only those that uv mentions, if any."""
         notes, of_base = dict[str, str](), self._of_base
         for path, text in self._texts.items():
             for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):

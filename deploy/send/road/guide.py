@@ -59,7 +59,7 @@ class Delivered(NamedTuple):
 
 
 class NoRoad(DeployError):
-    """Raised if the host lacks what the road needs."""
+    """Raised if nothing can be passed on at the host: the road's script failed, or was silent, before it was ready."""
 
 
 class Delivery(Receiver):

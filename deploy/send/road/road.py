@@ -119,8 +119,8 @@ class Road:
     def deliver(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
         """Run a command on a host with this cargo as its input, by the road.
 
-        Raises NoRoad if the host lacks a program that the road needs, DeployError if the cargo did not arrive
-        completely.
+        Raises NoRoad if the road's script fails or is silent before the host is ready (it may lack a program that the
+        road needs), DeployError if the connection ends or the cargo does not arrive completely.
         """
         self.tell(session.name, 0, cargo.size)
         delivery, sizes = self._begin(session, argv, cargo), dict(cargo.pieces)

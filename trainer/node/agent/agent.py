@@ -196,10 +196,10 @@ def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
 
 
 def _enter_work(folder: Path | None) -> list[str]:
-    """Put the sent files into the run's work folder, change to it, and set HOME. Does nothing if no files were sent.
+    """Put the sent files into the run's work folder, change to it, and set HOME; without sent files, stay here.
 
     Returns the paths where the script's own file is kept and the sent file is not used. `folder`: the run folder, if
-    the run is that of a script.
+    the run is that of a script. Raises Refused if Muster's own code, or a sent file, is not what the control side sent.
     """
     work.refuse_other(Path(muster.__file__).parents[1], os.environ.get("MUSTER_CODE_DIGEST", ""))
     sent = os.environ.get("MUSTER_SENT")

@@ -1,6 +1,6 @@
 """The user's command that a node runs: whether its program exists here, and the arguments that a restart adds.
 
-If the program is missing, the hint shows a command that would run. Standard library only.
+If the program is missing, the hint shows a command that would run, if there is one. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BEGINS = re.compile(r"(?:.*/)?(?:python(?:3(?:\.\d+)?)?|torchrun|accelerate|dee
 
 
 def refuse_missing(words: Sequence[str]) -> None:
-    """Raise Refused if the first word is no program that can be started here; the hint shows a command that can."""
+    """Raise Refused if the first word is no program here; the hint has a command that would run, or what to install."""
     name = words[0]
     if shutil.which(name) or (Path(name).is_file() and "/" in name):
         return

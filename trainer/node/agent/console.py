@@ -65,7 +65,10 @@ class Console:
             self._change.notify()
 
     def finish(self, trim: bool) -> None:
-        """Write what is left, as long as a reader takes it. `trim`: only the last of it, since the logs have it all."""
+        """Write what is left, waiting at most _REST_SECONDS for the reader.
+
+        `trim`: write only the last of it, since the logs have it all.
+        """
         with self._change:
             while trim and self._size > _LAST_MOST and len(self._chunks) > 1:
                 chunk = self._chunks.popleft()

@@ -81,7 +81,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def grace(asked: str, usual: str) -> float:
-    """How many seconds ranks may take to end: `asked` (--grace), or else `usual`, torchrun's own timeout."""
+    """How many seconds ranks may take to end: `asked` (--grace), or else `usual`, torchrun's timeout, or else 20."""
     for text in (asked, usual):
         if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) and 0 < float(text) <= _LONGEST_GRACE_S:
             return float(text)

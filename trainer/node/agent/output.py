@@ -212,7 +212,10 @@ class _Source:
         self._skips = True
 
     def show_unfinished(self, now: float) -> None:
-        """Show a line that has no end yet, such as a progress bar: at most once a second, after a carriage return."""
+        """Show a line that has no end yet, such as a progress bar, at most once a second.
+
+        A carriage return before it marks it as a line that will change.
+        """
         if self._held and now - self._held_at >= _HOLD_S:
             data, self._held = self._held, b""
             self._pass_on(data, hold=False)

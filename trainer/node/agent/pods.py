@@ -49,7 +49,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that tell a pod of a role which node it is."""
+    """The variables of a pod of a role: its node's name, and the plan with the run's key and the pod's address."""
     index = number(given, "MUSTER_ROLE_INDEX", 0)
     try:
         plan: dict[str, Any] = json.loads(given[ROLES])

@@ -104,7 +104,10 @@ def remove_earlier_verdicts(given: Mapping[str, str]) -> None:
 
 
 def read_host_list(text: str) -> list[str]:
-    """The hosts of a Slurm list, in its order: `n[1-2,07],login` is n1, n2, n07, login. Raises Refused."""
+    """The hosts of a Slurm list, in its order: `n[1-2,07],login` is n1, n2, n07, login.
+
+    Raises Refused for a text that is not such a list, and for a list of too many hosts.
+    """
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names += _named(part)

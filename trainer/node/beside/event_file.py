@@ -1,9 +1,10 @@
 """Read the scalars in a TensorBoard event file, from a given offset. Standard library only.
 
 A file consists of records: a length (8 bytes), its checksum, a protobuf `Event` and its checksum
-(tensorflow/core/lib/io/ record_writer.h, tensorflow/core/util/event.proto). These fields are read: Event.step = 2,
-.summary = 5; Summary.value = 1; Value.tag = 1, .simple_value = 2, .tensor = 8; TensorProto.dtype = 1, .tensor_content =
-4, .float_val = 5, .double_val = 6. Checksums are not read: a record that was cut off is shorter than its length field.
+(tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto). These fields are read: Event.step = 2,
+.summary = 5; Summary.value = 1; Value.tag = 1, .simple_value = 2, .tensor = 8; TensorProto.dtype = 1,
+.tensor_content = 4, .float_val = 5, .double_val = 6. Checksums are not read: a record that was cut off is shorter than
+its length field.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ COMMAND_S, _POST_S = 60.0, 15.0
 _VARIABLES = {"END": "end", "RUN_ID": "run", "EXIT_CODE": "code", "MESSAGE": "message", "END_NODE": "node",
               "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
 _POLL_S, _UNSEEN_S, _LINGER_S = 0.2, 2.0, 6.0
-# A node that its host restarts is away for a moment; a node that has not begun by then will not come.
+# A node that its host restarts is away for at most _AWAY_S; a node that has not begun within _BEGIN_S will not come.
 _AWAY_S, _BEGIN_S = 6.0, 300.0
 _MOST_LOG, _MOST_TEXT = 1 << 20, 8000
 _CODES = {"done": DONE, "failed": FAILED, "refused": REFUSED, "stopped": STOPPED, "max-hours": STOPPED,
@@ -68,7 +68,7 @@ class Witness:
         self.end = _checked({"verdicts": verdicts, "limit": reached, "codes": codes})
 
     def _wait_one(self, name: str) -> int | None:
-        """Wait for the end of one node; returns its exit code, or None if it was killed."""
+        """Wait for the end of one node; returns its exit code, or None if it was killed or never began."""
         began = away = time.monotonic()
         while True:
             lives, code = alive.read_lock(self.folder, name, self.plan["start"])

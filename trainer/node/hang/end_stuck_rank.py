@@ -39,7 +39,7 @@ class OtherNodes(Protocol):
     """The other nodes, as this node knows them (min_nodes.py, all_nodes.py)."""
 
     ranks_state: str
-    """What is true of this node's ranks: the others are told."""
+    """The state of this node's ranks (MOVING, ASLEEP or WAITING), which is reported to the other nodes."""
 
     @property
     def may_begin_again(self) -> bool:
@@ -50,9 +50,10 @@ class OtherNodes(Protocol):
 
 
 class StuckRankEnder:
-    """Finds the ranks of a node that are to be ended. `restarts`: how many it may make; `others`: None if it is alone.
+    """Decides which ranks of a node to end. `restarts`: how many restarts its ranks may make.
 
-    `counts`: the nodes may continue without each other (--min-nodes), and count the restarts together.
+    `others`: the other nodes; None if there is only this one. `counts`: the nodes may continue without each other
+    (--min-nodes), and count the restarts together.
     """
 
     def __init__(self, restarts: int, others: OtherNodes | None = None, counts: bool = False) -> None:

@@ -130,7 +130,11 @@ class Epochs:
             time.sleep(_POLL_S)
 
     def _share(self, epoch: Mapping[str, Any], before: int, last: bool) -> bool:
-        """Share the script's files with the nodes of this epoch. Returns False if a node was lost meanwhile."""
+        """Share the script's files with the nodes of this epoch.
+
+        Returns False if a node was lost meanwhile, or a newer epoch exists: then the nodes agree again. Raises
+        TrainError in that case if this is the `last` attempt.
+        """
         if not self._sharing:
             return True
         try:
@@ -189,7 +193,7 @@ class Epochs:
         return {**_NO_EPOCH, **now}
 
     def waiting(self) -> bool:
-        """Whether there is a newer epoch. Raises RendezvousConnectionError if the first node no longer answers."""
+        """Whether there is a newer epoch. Raises RendezvousConnectionError if the first node or the agent is gone."""
         if self._epoch().get("gone"):
             raise RendezvousConnectionError("the first node of this run no longer answers")
         return self._is_past()
@@ -199,9 +203,9 @@ class Epochs:
         return bool(epoch["number"] > self._number or epoch.get("gone"))
 
     def is_over(self) -> bool:
-        """Whether no ranks will start again: all have ended well, or a node has ended for good.
+        """Whether no ranks will start again: all have ended well, or a node has ended for good or is gone.
 
-        Called once this node's ranks have ended well.
+        Called again and again after this node's ranks have ended well. True after _OTHERS_S in any case.
         """
         if not self._ended_at:
             self._ended_at = time.monotonic()

@@ -15,9 +15,10 @@ _LOOK_S = 0.1
 
 
 def vote(group: Group, restarted_by_host: bool) -> int:
-    """Vote until the run is over; returns the run's exit code.
+    """Vote until the run is over; returns the run's exit code, or this node's own code if it must end earlier.
 
-    A request to stop does not end this loop: the other nodes also need a majority to agree on the run's end.
+    A request to stop does not end this loop, because the other nodes need a majority to agree on the run's end too. Two
+    things end it: the host shuts down and starts this node again later, or this node must end itself (`Group.trouble`).
     """
     asked = set[int]()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""The nodes' rendezvous: finds it as an IP literal, and opens sockets that listen on that address alone.
+"""The nodes' rendezvous: resolves its host to an IP literal, and opens sockets that listen on one address alone.
 
 launch/epochs.py opens the store's socket in this way, and reports its port to all nodes.
 Standard library only.

@@ -190,7 +190,7 @@ class Leader:
             return "left"
         if len(epoch.members) == len(self._hosts):
             return ""
-        # A node that is back takes part after the next checkpoint, so that the ranks need to repeat only few steps.
+        # A node that is back takes part after the next checkpoint, so that the ranks repeat only a few steps.
         saved = max((views[name].saved for name in epoch.members), default=0.0)
         for name in self.planned:
             if name in epoch.members or name not in alive or not self._waits(views[name], epoch):

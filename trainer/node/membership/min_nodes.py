@@ -41,8 +41,8 @@ _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
 _MANY = 32
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
 _LEAVE_S, _LINGER_S = 5.0, 1.0
-# When a node that an epoch left out is cut off, and when it has lost its power, is decided _DOUBT_S after that epoch's
-# news. Other members' reports about it count only if they came later than _SURE_S after the news.
+# A node that an epoch left out may be cut off, or may have lost its power. Which of the two it is, is decided _DOUBT_S
+# after the news of that epoch. What other members report about the node counts only from _SURE_S after the news on.
 _SURE_S = 0.5
 _DOUBT_S = _SURE_S + HEARD_S
 # torchrun's own limit must not apply: it counts every failed rank, even one that only lost a peer. The register counts

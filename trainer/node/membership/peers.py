@@ -47,7 +47,10 @@ def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
 def ask(
     address: str, port: int, key: str, question: Mapping[str, Any] | None = None, wait_s: float = _WAIT_S
 ) -> dict[str, Any] | None:
-    """The answer of the node at this address; None if its host does not answer, empty if only the node is gone."""
+    """The answer of the node at this address; None if there is none, empty if only the node is gone.
+
+    None also stands for an answer that does not prove the key. If the host refuses the connection, the node is gone.
+    """
     try:
         with socket.create_connection((address, port), _WAIT_S) as connection:
             theirs = _read(connection, _WAIT_S).get("word", "")

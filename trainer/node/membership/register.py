@@ -60,7 +60,10 @@ def _loads(data: bytes) -> Any:
 
 
 class _Proof:
-    """Signs messages in place of pysyncobj's encryption, with the same interface: each message carries a time."""
+    """Signs messages in place of pysyncobj's encryption, and with its interface.
+
+    As with encryption, pysyncobj gives each message a time and a key of its connection, against replays.
+    """
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()

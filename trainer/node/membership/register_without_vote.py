@@ -88,7 +88,7 @@ def fields_of(epoch: Epoch) -> list[Any]:
 
 
 def view_of(answer: Mapping[str, Any], now: float) -> View:
-    """The view of a node, from an answer that arrived at the time `now`."""
+    """The view of a node, from its answer; `now` counts as the time of the answer (the caller may have asked then)."""
     after = answer.get("after")
     texts: Mapping[str, Any] = {name: str(answer.get(name) or "") for name in _TEXTS}
     flags: Mapping[str, Any] = {name: answer.get(name) is True for name in _FLAGS}

@@ -66,7 +66,10 @@ class End:
         }
 
     def steps(self) -> None:
-        """Mark this thread as the one that trains, since it has made a step; forget what it raised before."""
+        """Mark this thread as the one that trains, since it has made a step.
+
+        Forget the error under its number: that ended an earlier thread, whose number this one has got.
+        """
         self._thread = get_ident()
         self._raised.by_thread.pop(self._thread, None)
 

@@ -135,7 +135,7 @@ class _Finder:
 
 def _patch(patches: Sequence[Patch], module: ModuleType) -> None:
     for patch in patches:
-        quiet(patch)(module)  # fails in a torch that has the function elsewhere; then nothing is watched
+        quiet(patch)(module)  # fails in a torch that has the function elsewhere; then that function is not watched
 
 
 def _takes(fault: BaseException, fails: Callable[[Exception], object]) -> bool:

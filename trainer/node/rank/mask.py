@@ -192,7 +192,7 @@ def _shared(data: bytes, value: bytes) -> int:
 
 
 def _written(value: str) -> Iterator[bytes]:
-    """The ways in which programs write a value inside other text; the last is a name with letters and digits only."""
+    """The ways in which programs write a value inside other text; the last has `_` for all but letters and digits."""
     quoted = quote(value, safe="", errors=_ERRORS), quote(value, errors=_ERRORS), quote_plus(value, errors=_ERRORS)
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in value)
     for text in (value, *quoted, repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1], name):

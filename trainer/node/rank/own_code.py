@@ -11,7 +11,8 @@ import sysconfig
 LIBRARIES = ("/site-packages/", "/dist-packages/")
 _TRAINER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _TRAINER_PARENT = os.path.dirname(_TRAINER)
-# In a checkout, whatever its folder's name, the library `muster` is next to the trainer; otherwise it contains it.
+# In a checkout, whatever its folder's name, the library `muster` is next to the trainer. In a wheel, the trainer is
+# inside `muster`.
 _NEXT_TO_TRAINER = os.path.join(_TRAINER_PARENT, "muster")
 _MUSTER = _NEXT_TO_TRAINER if os.path.isdir(_NEXT_TO_TRAINER) else _TRAINER_PARENT
 # Names that begin with `<` are no files: <string>, <frozen runpy>.

@@ -70,7 +70,7 @@ class Place:
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
     def claim(self, what: str) -> bool:
-        """Claim the part `what` in this life of the rank; False if another living process has it.
+        """Claim the part `what` in this life of the rank; False if a living process has it, or the disk is full.
 
         The lock ends with the process, so several programs that run one after the other can each claim the same part.
         """

@@ -191,7 +191,7 @@ def readings(data: bytes) -> Iterator[Reading]:
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether a text has no escapes and no sequences that are not shown; it may have margins."""
+    """Whether a text is ASCII, without escapes and without sequences that are not shown; it may have margins."""
     return data.isascii() and not any(mark in data for mark in _MARKS)
 
 

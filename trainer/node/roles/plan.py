@@ -1,8 +1,8 @@
 """When a role starts, stops or counts as lost, when the run is over, and how a program finds the others. Pure.
 
 The input is the plan, what each node reports, and the time; the output is a decision. Each node decides for itself, so
-a run needs no coordinator. Nodes tell each other their phases; once one node has seen that the run is over, all others
-learn it from that node.
+a run does not need a command that follows it. Nodes tell each other their phases; once one node has seen that the run
+is over, all others learn it from that node.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class Strategy(Protocol):
     bare: nn.Module
     """The model with this rank's weights: for the optimizer, evaluation and checkpoints."""
     training: nn.Module
-    """What the loss gets in training."""
+    """The model that the loss function gets in training."""
     buffers: Buffers | None
-    """Those of the model, where each rank has all of it."""
+    """The model's buffers, if each rank holds the whole model; else None."""
 
     def synchronize(self, gradients: bool) -> None:
         """Set whether the next backward pass adds up the ranks' gradients: only the last one of a step does."""

@@ -107,7 +107,8 @@ def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str,
 def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
     """A package's requirement in the form that uv may read: a name with versions, or the stub of what the user allowed.
 
-    far: stubs by address. who: the package, for a message. Raises UsageError, because the user allowed nothing else.
+    far: stubs by address. who: the package, for a message. Raises UsageError for any other requirement: the user was
+    not asked about it.
     """
     if NEED.fullmatch(need):
         return need

@@ -142,7 +142,10 @@ def end_all_of(user: int) -> bool:
 
 
 def _is_alive(pid: str, user: int) -> bool:
-    """Whether that user's process is alive. The owner of /proc/PID may be root: of a process that hides its memory."""
+    """Whether that user's process is alive.
+
+    /proc/PID belongs to root if the process hides its memory, so its status is read instead.
+    """
     rows = dict(line.partition(":")[::2] for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return str(user) in rows["Uid"].split() and rows["State"].split()[0] not in "ZX"
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# list-packages IMAGE USER: print the layers and the PATH of IMAGE, then the name of each volume in which all packages are installed.
+# list-packages IMAGE USER: print the layers and the variables of IMAGE, then each volume in which all packages are
+# installed.
 # A volume whose install was cut (for example by a reboot) has no mark in ~/.muster/packages, and does not count. Nor does a volume
 # whose mark is from another boot of the kernel: its files may not have reached the disk (run-order).
 image=$1 user=$2

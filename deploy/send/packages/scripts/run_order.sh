@@ -1,11 +1,13 @@
 #!/bin/sh
 # run-order USER CACHES SCRATCH VOLUME DIGEST START COMMAND...: run COMMAND, a `docker run` that carries out one order of
-# packages/inside/program.py. First make the volumes CACHES (several words), SCRATCH (for wheels that this host builds for one
-# install) and VOLUME (for the packages; if empty, the order installs nothing). A VOLUME that exists already was left incomplete by a
-# reboot. Remove VOLUME if COMMAND fails; remove SCRATCH after an install or a failure, unless the order can be tried again (exit
-# code 4: no uv, 5: no index). All this happens even if the client is gone: COMMAND ends with its input, and no output here matters.
-# START is the name of the mark of a complete VOLUME. Until the files are on the disk, the mark tells in which boot of the kernel it
-# was made. Nothing waits for the disk: the kernel writes most files in its own time, which does not hold up the next install.
+# packages/inside/program.py. First make the volumes CACHES (several words), SCRATCH (for wheels that this host builds
+# for one install) and VOLUME (for the packages; if empty, the order installs nothing). A VOLUME that exists already was
+# left incomplete by a reboot: it is removed first. Afterwards, remove VOLUME if COMMAND failed; remove SCRATCH after an
+# install or a failure, unless the order can be tried again (exit code 4: no uv, 5: no index). All this happens even if
+# the client is gone: COMMAND ends with its input, and no output here matters.
+# START is the name of the mark of a complete VOLUME. Until the files are on the disk, the mark tells in which boot of
+# the kernel it was made. Nothing waits for the disk: the kernel writes most files in its own time, which does not hold
+# up the next install.
 user=$1 caches=$2 scratch=$3 volume=$4 digest=$5 start=$6; shift 6
 trap '' HUP PIPE
 make() { name=$1; shift; docker volume create --label "muster.user=$user" "$@" "$name" >/dev/null; }

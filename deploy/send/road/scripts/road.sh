@@ -1,13 +1,19 @@
 #!/bin/sh
 # road TOKEN BYTES LEASE DAYS PORTS [COMMAND...]: receives pieces and stores each in a file named by its digest; passes them to
-# COMMAND in the order of the list as they arrive; and gives them to other hosts. Without COMMAND it only gives other hosts the
-# pieces it has. The first BYTES of the input are the list of pieces: a line `DIGEST SIZE` for each, in order. Then come orders,
-# one a line: `put DIGEST SIZE`, followed by the piece itself; `serve N KEY`: let another host with this key fetch pieces, as
-# request N; `from N LINES PORT USER TYPE KEY ADDRESS...`: fetch these lines of the list from another host (`sed -n LINES`);
-# `stop`: end the current fetch; `beat`: a sign of life; `stay`: nothing more comes from the control side, so continue alone at the
-# end of the input; `over`: end; `done`: remove the pieces and end.
-# It prints lines: `had DIGEST`, `ready FREE-KILOBYTES [KEYTYPE KEY]`, `got DIGEST`, `serving N [PORT USER TYPE KEY ADDRESS...]`,
-# `lost N WHY`, `out LINE` and `err LINE` of COMMAND, `end CODE`, `failed WHY`.
+# COMMAND in the order of the list as they arrive; and gives them to other hosts. Without COMMAND it only gives other
+# hosts the pieces it has. The first BYTES of the input are the list of pieces: a line `DIGEST SIZE` for each, in order.
+# Then come orders, one per line:
+#   `put DIGEST SIZE`: the piece itself follows
+#   `serve N KEY`: let another host with this key fetch pieces, as request N
+#   `from N LINES PORT USER TYPE KEY ADDRESS...`: fetch these lines of the list (`sed -n LINES`) from another host
+#   `stop`: end the current fetch; `beat`: a sign of life; `over`: end; `done`: remove the pieces and end
+#   `stay`: nothing more comes from the control side, so continue alone at the end of the input
+# It prints lines:
+#   `had DIGEST`: the piece was here already; `got DIGEST`: it arrived
+#   `ready FREE-KILOBYTES [KEYTYPE KEY]`: without a key, this host exchanges no pieces with other hosts
+#   `serving N [PORT USER TYPE KEY ADDRESS...]`: where the other host fetches; only N if no port could be opened
+#   `lost N WHY`: fetch N failed, because it was `cut`, got `wrong` bytes, or `unreached`
+#   `out LINE` and `err LINE` of COMMAND, and `end CODE`, its exit code; `failed WHY`: a piece could not be received
 # The keys are made for this push alone, and kept in memory if possible. At the end, after LEASE minutes of silence or after a kill,
 # only pieces stay, for the next push; pieces older than DAYS are deleted.
 umask 077
