@@ -119,6 +119,7 @@ def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, ref
     assert "there is none to offer" in fault.message
     assert f"{tmp_path}/nowhere does not exist" in fault.message
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
+    assert fault.hint.startswith("with a passphrase or a token: `muster login --hosts ")
 
 
 def test_a_key_that_the_settings_name_by_the_host_is_told_by_its_file(client, server, refusal, tmp_path):
