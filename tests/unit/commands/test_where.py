@@ -204,7 +204,7 @@ def test_a_down_of_a_run_of_this_machine_means_it_by_each_of_its_names(words, ru
     monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
     started(runs, "r1", "processes", 1.0)
     assert run(words.split()) == DONE
-    assert "nothing was running on this machine" in capsys.readouterr().err
+    assert "nothing was running on this machine; on hosts: muster down --hosts a,b" in capsys.readouterr().err
     assert run(["down", "--run", "r2"]) == USAGE
     assert "error: --run r2: no such run" in capsys.readouterr().err
 
