@@ -108,7 +108,7 @@ def fetch(options: Options, console: Console) -> int:
     },
 )
 def down(options: Options, console: Console) -> int:
-    """Stop every run of this folder or on some hosts, and clean up.
+    """Stop every run of this folder here, or your runs on hosts, and clean up.
 
     The files that runs wrote stay, unless you give --delete.
     """

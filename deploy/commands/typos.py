@@ -157,7 +157,7 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Words) -> 
         return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
     behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
     elsewhere = _OPTIONS_ELSEWHERE.get(spelled)
-    meant = elsewhere if elsewhere in options else _near_option(name, options, 0.85 if behind else 0.7)
+    meant = elsewhere if elsewhere in options else _near_option(name, options, 0.8 if behind else 0.7)
     if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not _near_option(name, options, 0.85):
         return UsageError(f"{where}; name the script without an option", shlex.join(["muster", *before, text, *after]))
     if behind and not meant:
@@ -246,7 +246,7 @@ def _behind(before: Words, value: str, after: Words, name: str) -> str:
     """The command with the option and its value moved after the script; empty if there is no script."""
     words = [word for word in after if word != "--"]
     at = next((at for at, word in enumerate(words) if word.endswith((".py", ".sh"))), len(words))
-    own = [*([value] if value else [])]
+    own = [value] if value else []
     again = ["muster", *before, *words[: at + 1], name, *own, *words[at + 1 :]]
     return shlex.join(again) if at < len(words) else ""
 

@@ -121,9 +121,9 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "key-rejected": (
         "ssh-key",
         "{at} accepts none of your keys for {user}: {detail}",
-        "`ssh-copy-id -p {port} {user}@{address}`, or set the right key (IdentityFile, User) in ~/.ssh/config; "
-        "if the key is installed there: `journalctl -u ssh | tail` on its console; with a token: `muster login "
-        "--hosts {target}`",
+        "with a passphrase or a token: `muster login --hosts {target}`; else `ssh-copy-id -p {port} {user}@{address}`, "
+        "or set the right key (IdentityFile, User) in ~/.ssh/config; if the key is installed there: "
+        "`journalctl -u ssh | tail` on its console",
     ),
     "closed": (
         "ssh-key",

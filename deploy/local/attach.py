@@ -90,7 +90,7 @@ def stop_all(console: Console, run: str) -> int:
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     left = f"down: nothing of {run or 'the runs of this folder'} is left on this machine"
-    console.note(left if count else "nothing was running on this machine")
+    console.note(left if count else "nothing was running on this machine; on hosts: muster down --hosts a,b")
     return DONE
 
 

@@ -119,6 +119,7 @@ def test_a_missing_or_locked_key_is_reported_as_not_offered(client, server, refu
     assert "there is no key to offer" in fault.message
     assert f"{tmp_path}/nowhere does not exist" in fault.message
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
+    assert fault.hint.startswith("with a passphrase or a token: `muster login --hosts ")
 
 
 def test_a_key_file_with_a_host_token_is_reported_by_its_real_path(client, server, refusal, tmp_path):

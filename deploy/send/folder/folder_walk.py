@@ -84,16 +84,13 @@ class Walk:
         """Look into `folder`, which is sent as `path`, with the rules of the repository that contains it."""
         repository = self._repository(folder)
         top = repository.top if repository else folder
-        below = folder.relative_to(top).as_posix().removeprefix(".")
-        rules = self._own_rules(repository, top)
-        parts = below.split("/") if below else []
-        for depth, part in enumerate(parts):
-            place = "".join(f"{each}/" for each in parts[:depth])
-            rules += self._rules(f"{top}/{place}", place)
-            if _ignores(rules, f"{place}{part}", True):
+        rules, below = self._own_rules(repository, top), ""
+        for part in folder.relative_to(top).parts:
+            rules += self._rules(f"{top}/{below}", below)
+            if _ignores(rules, f"{below}{part}", True):
                 repository, top, below, rules = None, folder, "", ()  # so that the folder's own rules apply
                 break
-        below = f"{below}/" if below else ""
+            below += f"{part}/"
         tracked = self._tracked(repository, below)
         holding = frozenset(parent for path in tracked for parent in parents(path))
         self.is_in_git |= repository is not None and not path
@@ -116,6 +113,7 @@ class Walk:
         is_tracked = own in place.tracked
         holds = is_folder and own in place.holding
         usual = is_usual(path[len(place.top) + 1 if place.top else 0 :])
+        usual |= os.path.lexists(f"{self.folder}/{path}/pyvenv.cfg")  # a virtual environment, whatever its name
         is_ignored = place.is_ignored or (not usual and _ignores(place.rules, own, is_folder))
         if not is_tracked and not holds and (usual or is_ignored):
             if not usual and not _is_of_a_program(place):

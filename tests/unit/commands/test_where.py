@@ -206,7 +206,7 @@ def test_down_accepts_each_name_of_a_local_run(words, runs, monkeypatch, capsys)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
     started(runs, "r1", "processes", 1.0)
     assert run(words.split()) == DONE
-    assert "nothing was running on this machine" in capsys.readouterr().err
+    assert "nothing was running on this machine; on hosts: muster down --hosts a,b" in capsys.readouterr().err
     assert run(["down", "--run", "r2"]) == USAGE
     assert "error: --run r2: no such run" in capsys.readouterr().err
 

@@ -170,6 +170,14 @@ def test_without_dockerignore_git_venv_caches_and_runs_are_not_sent(folder):
     assert not {name for name in entries(pack(folder)) if name.endswith("file")}
 
 
+def test_an_environment_stays_here_whatever_its_name(folder):
+    for path in ("env", "package/mine"):
+        (folder / path / "lib").mkdir(parents=True)
+        (folder / path / "lib/file").write_text("")
+        (folder / path / "pyvenv.cfg").write_text("")
+    assert not [name for name in entries(pack(folder)) if "env" in name or "mine" in name]
+
+
 def test_names_of_any_length_and_alphabet_are_sent(folder):
     name = "größe-" + "x" * 200 + ".py"
     (folder / name).write_text("1")

@@ -80,6 +80,16 @@ def files(folder, include=()):
     return {path for path in select(folder, include).paths if not (folder / path).is_dir()}
 
 
+def test_a_folder_whose_name_begins_with_a_dot_has_the_rules_around_it(tmp_path):
+    home = tmp_path / "code"
+    repository(home)
+    for path in (".exp/train.py", ".exp/big.bin", "exp/train.py"):
+        (home / path).parent.mkdir(exist_ok=True)
+        (home / path).write_text("")
+    (home / ".gitignore").write_text("/.exp/big.bin\n/exp/train.py\n")
+    assert sent_paths(home / ".exp") == {"train.py"}
+
+
 def test_the_rules_of_nested_gitignore_files_hold_with_git_and_without(folder, monkeypatch):
     assert files(folder) == SENT
     without_git(monkeypatch)
