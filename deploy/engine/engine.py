@@ -156,7 +156,7 @@ class Engine:
         return f"{about['Os']}/{about['Arch']}"
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """What the engine reports about an image, for image/model.py to check; None if there is no such image."""
+        """What the engine reports about an image, for image/model.py to check; None if it has no image of that name."""
         about = self._json("GET", f"/images/{quote(name, safe='/:@')}/json", none=True)
         if not isinstance(about, dict | None):
             raise BadAnswer("an image", "an object", about)

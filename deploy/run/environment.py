@@ -1,7 +1,6 @@
 """The name, variables, memory and threads (OMP_NUM_THREADS) of each node, on any backend; local nodes. Pure.
 
-The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
-trainer's half.
+The names are the control side's half of contract.md; tests/unit/test_contract.py compares both halves.
 """
 
 from __future__ import annotations

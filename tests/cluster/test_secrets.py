@@ -200,7 +200,7 @@ with session.open_all(hosts_of_flag(sys.argv[1])) as opened:
     (there,) = opened.all().values()
     label = ("--label", "muster.run=" + sys.argv[2], "--label", "muster.start=one", "--entrypoint", "sleep")
     command = ("docker", "run", "--detach", "--name", "muster-" + sys.argv[2], *label, sys.argv[3], "300")
-    secrets = host_commands.line(b"") + host_commands.line(os.environ["HUSH"].encode())
+    secrets = host_commands.base64_line(b"") + host_commands.base64_line(os.environ["HUSH"].encode())
     there.run(host_commands.start(there.home + "/runs/" + sys.argv[2], "", command, "one"), input=secrets)
 """
 

@@ -283,7 +283,7 @@ def test_no_lock_is_left_whenever_taking_it_is_interrupted(server, how):
         try:
             with session.open_all([Host(n, "127.0.0.1", int(p)) for n, p in zip("ab", sys.argv[1:])]) as results:
                 while True:
-                    host_lock.take(results.all().values(), "run-1").release()
+                    host_lock.lock_hosts(results.all().values(), "run-1").release()
                     print("round", flush=True)
         except KeyboardInterrupt:
             pass

@@ -10,7 +10,7 @@ from trainer.node.ending import judge_below, training_alone
 
 LIFE = "0-0-1"
 TRAINS = (
-    "import sys, time; sys.modules['_muster_watch.together']._note(stepped=True); print(flush=True); time.sleep(60)"
+    "import sys, time; sys.modules['_muster_watch.world_notes']._note(stepped=True); print(flush=True); time.sleep(60)"
 )
 # A shell, in its own process group, is between the program and the process that trains.
 PROGRAM = """
