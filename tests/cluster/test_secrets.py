@@ -128,7 +128,7 @@ def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(r
     deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
     assert "not sent: .env (the secret" in deployed.stderr
-    assert "token.txt (the secret FILED is taken from it" in deployed.stderr
+    assert "token.txt (it holds the secret FILED" in deployed.stderr
     assert run.places() == []
     assert run.holders(), "the ranks have them"
     for host in run.hosts:

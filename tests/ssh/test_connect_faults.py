@@ -165,7 +165,7 @@ def closed_account(sshd, monkeypatch, tmp_path):
 def test_a_key_that_is_taken_for_an_account_that_is_closed_is_not_told_as_rejected(closed_account, server, refusal, me):
     fault = refusal(server("UsePAM yes").host)
     assert fault.kind == "closed"
-    assert f" takes {me}'s key, then hangs up" in fault.message
+    assert f" accepts {me}'s key, then hangs up" in fault.message
 
 
 @pytest.mark.parametrize(("words", "kind"), [("Operation timed out", "timeout"), ("Host is down", "unreachable")])
@@ -273,7 +273,7 @@ def test_a_host_of_which_only_the_second_key_type_is_known_is_let_be(client, ser
     ("command", "kind", "says"),
     [
         ("/usr/sbin/nologin", "no-shell", "This account is currently not available."),
-        ("exit 3", "no-shell", "it ended with code 3 and said nothing"),
+        ("exit 3", "no-shell", "it ended with code 3 and printed nothing"),
         ('PATH=/nowhere; eval "$SSH_ORIGINAL_COMMAND"', "no-sh", "not found"),
     ],
 )
