@@ -97,7 +97,7 @@ def test_a_workspace_of_another_user_is_not_used_as_a_home(image, control, tmp_p
 
 REFUSED = {
     "noexec": (("--tmpfs", "/home/ops:noexec,uid=1000"), "its disk is mounted noexec"),
-    "small": (("--tmpfs", "/home/ops:exec,uid=1000,size=500m"), "are free where muster-bare:"),
+    "small": (("--tmpfs", "/home/ops:exec,uid=1000,size=500m"), "are free for muster-bare:"),
 }
 
 

@@ -132,7 +132,7 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(start, tmp_path):
 def test_ranks_with_data_of_different_size_are_refused_and_do_not_wait_for_each_other(start, tmp_path):
     ranks = start([tmp_path] * 2, 20, lacks=3)
     assert 0 not in ranks.codes()
-    assert "rank 0 has 100 samples, and rank 1 has 97" in ranks.said[0].read_text()
+    assert "rank 0 has 100 samples, but rank 1 has 97" in ranks.said[0].read_text()
 
 
 # The default group takes no CPU tensors, as after init_process_group("nccl"); torch's fake backend replaces NCCL.

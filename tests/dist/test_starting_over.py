@@ -152,7 +152,7 @@ def test_a_restart_that_starts_over_is_reported_and_keeps_files_and_restart_with
     if not more:
         assert (earlier / "last.pt").read_bytes() != (tmp_path / "runs/r1/work/last.pt").read_bytes()
         assert "3 files (" in done.stdout
-        assert "of earlier starts on master are kept in earlier/1/" in done.stdout
+        assert "from earlier starts on master are kept in earlier/1/" in done.stdout
     assert ("the script continues after step 20" in done.stdout) == bool(more)
     assert "done" in done.stdout
     assert "step 30" in done.stdout

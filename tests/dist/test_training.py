@@ -63,7 +63,7 @@ def test_ranks_with_data_of_different_size_are_refused(torchrun, recipe_file):
     assert run.wait() != 0
     (end,) = events(run.run_dir, 0, "outcome")
     assert end["verdict"] == "refused"
-    assert "rank 0 has 203 + 37 samples, and rank 1 has 203 + 36" in end["message"]
+    assert "rank 0 has 203 + 37 samples, but rank 1 has 203 + 36" in end["message"]
 
 
 def test_a_run_leaves_what_the_contract_promises(torchrun):

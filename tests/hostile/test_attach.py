@@ -63,7 +63,7 @@ def line(made, what, path, data, *offset):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("add", "ranks/rank-0.jsonl", "0", "eyJ"), "was cut"),
+        (("add", "ranks/rank-0.jsonl", "0", "eyJ"), "sent an incomplete line"),
         (("add", "ranks/rank-0.jsonl", "0", "???=", "."), "cannot be read"),
         (("add", "ranks/rank-0.jsonl", "-5", "e30K", "."), "cannot be read"),
         (("add", "ranks/rank-0.jsonl", "9" * 5000, "e30K", "."), "cannot be read"),

@@ -557,7 +557,7 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
     words = ("up", "--backend", "processes", "--folder", "sub/inner", "--script", "train.py")
     refused = clone.types(*words)
     assert refused.code == USAGE
-    assert "script of uid 1234, whose folder this is, runs on this machine as you" in refused.output
+    assert "script of uid 1234, who owns this folder, runs on this machine as you" in refused.output
     said = clone.person(*words, answers=["n"])
     assert (said.code, said.questions) == (USAGE, 1)
     recipe = clone.types("up", "--backend", "processes", "--args", "--recipe sub/inner/train.py")
@@ -610,7 +610,7 @@ def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
     words = ("up", "--backend", "processes", "--script", "train.py", "--run", "r1")
     refused = clone.types(*words)
     assert refused.code == USAGE
-    assert f"runs are written to {place}, where the link runs leads" in refused.output
+    assert f"runs are written to {place}, to which the link runs points" in refused.output
     assert list(place.iterdir()) == []
     assert clone.person(*words, answers=["n"]).questions == 1
     assert list(place.iterdir()) == []
@@ -637,7 +637,7 @@ def test_a_folder_next_to_the_clone_is_not_written_or_deleted_as_a_run_before_a_
     linked(clone, "runs", "..")
     refused = clone.types(*words)
     assert refused.code == USAGE
-    assert f"runs are written to {clone.there.folder}, where the link runs leads" in refused.output
+    assert f"runs are written to {clone.there.folder}, to which the link runs points" in refused.output
     assert (project / "report.html").read_text() == "mine\n"
     assert clone.types(words[0], "--allow-folder", *words[1:]).code == 0
 

@@ -478,7 +478,7 @@ def a_pipe_is_the_head_of_the_repository(scene):
 @attack
 def a_pipe_is_a_dockerignore(scene):
     os.mkfifo(scene.folder / ".dockerignore")
-    return "not a plain file"
+    return "not a regular file"
 
 
 @attack

@@ -210,4 +210,4 @@ def test_a_page_with_huge_metrics_shows_a_sample_of_the_whole_run_and_says_so(tm
     rows = (json.dumps({"t": 1795238470 + n, "step": n, "loss": 1 / n, "pad": "x" * 2000}) for n in range(1, 10_001))
     (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     text = page.build(run)
-    assert re.search(r"metrics\.jsonl: has 2\d MB: a line of every 2 is shown", text)
+    assert re.search(r"metrics\.jsonl: has 2\d MB: only one line in 2 is shown", text)

@@ -101,7 +101,7 @@ def test_one_host_does_not_decide_the_runs_uid_on_the_others(tmp_path):
     with pytest.raises(DeployError, match="several owners: uid 1234 on a, uid 5678 on b"):
         chosen(a, b, run="r1")
     (b.home / ".muster/runs/r1").rmdir()
-    with pytest.raises(DeployError, match="b: uid 1234 , which owns the run's folder on a"):
+    with pytest.raises(DeployError, match="b: uid 1234 is another user there, and owns the run's folder on a"):
         chosen(a, b, run="r1")
 
 
@@ -143,10 +143,10 @@ def test_preflight_names_a_mount_that_the_uid_may_not_read_or_write_and_its_fix(
     answers = Answers(PreflightRequest(), ("a",), facts={"a": facts})
     write, read = mounts_found(answers, mounts)
     assert (write.level, read.level) == ("warning", "fault")
-    assert write.text.startswith("a: uid 70001")
+    assert write.text.startswith("a: the run's uid there, 70001")
     assert "cannot write to /srv/my data" in write.text
     assert "sudo chown -R 70001 '/srv/my data'" in write.fix
-    assert read.text.startswith("a: uid 70001")
+    assert read.text.startswith("a: the run's uid there, 70001")
     assert "cannot read /x" in read.text
 
 

@@ -126,7 +126,7 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
     files, _ = sent(folder, choice)
     assert name not in files
     (listed,) = [entry for entry in folder_look.look_at(folder, choice).credentials if entry.never]
-    assert (listed.path, listed.why) == (name, "the secret TOKEN is taken from it")
+    assert (listed.path, listed.why) == (name, "it holds the secret TOKEN")
 
 
 @pytest.mark.holds("secret-source-stays")

@@ -281,7 +281,7 @@ def test_a_git_source_is_fetched_here_and_built_by_each_host(bring, monkeypatch)
     fetched = {word: index.source("outer", "1.0", "", needs=f"inner @ {inner}")[1]}
     fetched[inner] = index.source("inner", "1.0", "", needs="plain<2")[1]
     monkeypatch.setattr(git, "fetch_all", lambda words, tell: {name: unpacked(fetched[name]) for name in words})
-    with pytest.raises(DeployError, match=r"outer needs 'inner @ git\+https://host/inner.git@v1', which nobody was"):
+    with pytest.raises(DeployError, match=r"outer needs 'inner @ git\+https://host/inner.git@v1', which you were not"):
         bring(f"outer @ {word}", Place("a"))
     bring(f"outer @ {word}\ninner @ {inner}", a := Place("b"))
     assert a.orders == ["describe", "build", "install"]

@@ -166,7 +166,7 @@ def closed_account(sshd, monkeypatch, tmp_path):
 def test_an_accepted_key_for_a_closed_account_is_not_reported_as_rejected(closed_account, server, refusal, me):
     fault = refusal(server("UsePAM yes").host)
     assert fault.kind == "closed"
-    assert f" takes {me}'s key, then hangs up" in fault.message
+    assert f" accepts {me}'s key, then hangs up" in fault.message
 
 
 @pytest.mark.parametrize(("words", "kind"), [("Operation timed out", "timeout"), ("Host is down", "unreachable")])
@@ -274,7 +274,7 @@ def test_a_host_known_only_by_its_second_key_type_is_accepted(client, server):
     ("command", "kind", "says"),
     [
         ("/usr/sbin/nologin", "no-shell", "This account is currently not available."),
-        ("exit 3", "no-shell", "it ended with code 3 and said nothing"),
+        ("exit 3", "no-shell", "it ended with code 3 and printed nothing"),
         ('PATH=/nowhere; eval "$SSH_ORIGINAL_COMMAND"', "no-sh", "not found"),
     ],
 )
