@@ -66,7 +66,7 @@ def test_an_explicit_index_is_not_used_for_all_packages(home):
 def test_an_index_that_only_this_machine_reaches_is_named_and_not_sent(home):
     got = of(home, PIP_EXTRA_INDEX_URL="file:///srv/simple https://far.example/simple http://localhost:8/simple")
     assert got.variables["UV_INDEX"] == "https://far.example/simple"
-    assert got.left == ("file:///srv/simple", "http://localhost:8/simple")
+    assert got.left_out == ("file:///srv/simple", "http://localhost:8/simple")
 
 
 def test_for_a_run_on_this_machine_all_settings_count(home):

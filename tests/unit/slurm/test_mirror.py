@@ -41,7 +41,7 @@ def test_a_log_begins_where_it_is_told_and_goes_on_without_repeats(copied):
     for offset, text in ((100, "one\n"), (104, "two\n"), (104, "two\nthree\n")):
         copied.tell(f"add logs/rank-0.log {offset} {packed(text)} .")
     assert (copied.dir / "logs/rank-0.log").read_text().endswith("cluster)\none\ntwo\nthree\n")
-    assert copied.known()["logs/rank-0.log"] == 114
+    assert copied.copied_sizes()["logs/rank-0.log"] == 114
 
 
 def test_two_commands_that_follow_a_job_from_one_folder_keep_each_line_once(copied):
