@@ -20,10 +20,10 @@ from deploy.send.image.push_plan import (
     Store,
     check_space,
     codec_for,
+    is_based_on,
     parse_store,
     plan_push,
     replaced,
-    is_based_on,
 )
 from deploy.send.road.cargo import of_bytes
 
