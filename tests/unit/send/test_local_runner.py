@@ -41,7 +41,7 @@ def test_a_background_process_that_a_command_leaves_on_purpose_continues(tmp_pat
 
 def test_no_command_continues_after_the_program_has_ended(tmp_path):
     program = "from deploy.send.background import *; from deploy.send.packages.local_runner import *\nimport time\n"
-    program += f"BackgroundTask(lambda: LocalRunner().run(['sh','-c','sleep 2;touch {tmp_path}/done']);time.sleep(0.5)"
+    program += f"BackgroundTask(lambda: LocalRunner().run(['sh','-c','sleep 2;touch {tmp_path}/done']));time.sleep(0.5)"
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
     time.sleep(3)
     assert not (tmp_path / "done").exists()
