@@ -28,7 +28,7 @@ def remember_typed(by_name: Mapping[str, str]) -> None:
     _TYPED.set({**_TYPED.get(), **by_name})
 
 
-def as_typed(hosts: str) -> str:
+def hosts_as_typed(hosts: str) -> str:
     """Host names, separated by commas, as the user types them for --hosts; nodes of this machine are left out."""
     known = _TYPED.get()
     return ",".join(filter(None, (known.get(host, host) for host in hosts.split(","))))
@@ -39,7 +39,7 @@ def host_fields(*hosts: str) -> dict[str, str]:
 
     `at` is empty if no host is left to name.
     """
-    names, first = as_typed(",".join(hosts)), as_typed("".join(hosts[:1]))
+    names, first = hosts_as_typed(",".join(hosts)), hosts_as_typed("".join(hosts[:1]))
     # With a port, ssh takes a URL.
     url = "ssh://" * bool(re.search(r"(^[^:]*|\]):\d+$", first))
     return {"ssh": url + first, "at": f" --hosts {names}" * bool(names)}

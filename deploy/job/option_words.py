@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ..core.program import as_typed
+from ..core.program import hosts_as_typed
 from . import values
 from .options import FLAG, ROWS, Options, flag_of
 
@@ -41,7 +41,7 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
     """
     words = ["muster", task]
     asked = replace(options or Options(), **given)
-    for flag, text in pairs_of(replace(asked, hosts=as_typed(asked.hosts))):
+    for flag, text in pairs_of(replace(asked, hosts=hosts_as_typed(asked.hosts))):
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
     return " ".join(filter(None, [*words, more]))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
-from ...core.program import as_typed
+from ...core.program import hosts_as_typed
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies
 from ..answers import Answers, Link, Pair, ends_of, pairs
@@ -97,7 +97,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     if cause == "host-unreachable" and (translated := reachability.translated_addresses(answers, lost)):
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which the host itself does not have: maybe no network connects the hosts"
-        names = as_typed(",".join(answers.hosts))
+        names = hosts_as_typed(",".join(answers.hosts))
         fix = f"muster deploy --overlay --hosts {names}, or connect the hosts by a network; else: {fix}"
     return find(
         cause,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
-from ...core.program import as_typed
+from ...core.program import hosts_as_typed
 from ..background import BackgroundTask
 from ..remember import remember as write
 from . import store
@@ -166,7 +166,7 @@ def same(described: Mapping[str, Base]) -> Base:
             f"{', '.join(odd)}: the image's packages differ from those on {', '.join(others)}: "
             f"{_difference(base, described[odd[0]])}",
             "docker image inspect on both; leave the host out, or give all one image: "
-            f"--hosts {as_typed(','.join(others))}",
+            f"--hosts {hosts_as_typed(','.join(others))}",
         )
     return base
 

@@ -208,5 +208,5 @@ def test_no_command_of_the_table_or_a_check_names_a_host_that_cannot_be_typed():
     commands = [row.command for row in ROWS.values()] + [sign.fix for sign in SIGNS]
     assert not [each for each in commands if re.search(r"(?:--hosts|\bssh) \{host\}", each)]
     folder = Path(__file__).resolve().parents[3] / "deploy"
-    raw = re.compile(r"--hosts \{(?!as_typed|names|target|bracketed|alike|','.join\(explanation)[^}]*\}")
+    raw = re.compile(r"--hosts \{(?!hosts_as_typed|names|target|bracketed|alike|','.join\(explanation)[^}]*\}")
     assert not [(path.name, raw.findall(text)) for path in folder.rglob("*.py") if raw.search(text := path.read_text())]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ....core import toml_text
 from ....core.errors import DeployError, UsageError
-from ....core.program import as_typed
+from ....core.program import hosts_as_typed
 from .. import project_file
 from ..inside.tools import FROM_BASE, NEED, normal
 from ..requirements import Requirements
@@ -172,7 +172,8 @@ class Differ(DeployError):
     def __init__(self, what: str, odd: Sequence[str], others: Sequence[str]) -> None:
         super().__init__(
             f"{', '.join(odd)}: its build of {what} needs something other than that of {', '.join(others)}",
-            f"leave the host out: --hosts {as_typed(','.join(others))}; or let its pyproject.toml say what it needs",
+            f"leave the host out: --hosts {hosts_as_typed(','.join(others))}; "
+            "or let its pyproject.toml say what it needs",
         )
 
 
