@@ -117,7 +117,7 @@ def test_only_one_module_reads_dockers_no_such_messages():
     texts = ("no such image", "no such container")
     files = (Path(__file__).resolve().parents[3] / "deploy").rglob("*.py")
     readers = {path for path in files if any(text in path.read_text().lower() for text in texts)}
-    # explain/ reads logs, where anybody may have printed such words; engine/bare/ is itself an engine, which prints them.
+    # explain/ reads logs, where anybody may have printed such words; engine/bare/ is an engine, which prints them.
     others = {path.name for path in readers if path.parent.name not in ("signs", "rows")}
     assert others == {"docker_faults.py", "store.py"}
 
