@@ -22,7 +22,7 @@ from typing import Any
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, check_run_id
 from .core.text import in_seconds
-from .hosts.act import delete, stop
+from .hosts.act import delete, down, stop
 from .hosts.look import attach, fetch, logs, status
 from .hosts.start import deploy, preflight
 from .job import cluster, consent
@@ -137,7 +137,7 @@ class Cluster:
 
     def down(self, run: str = "") -> None:
         """Remove the containers of all your runs, or of one run. Files stay. Raises DeployError."""
-        self._recorded(lambda console: attach.down(self._options(run), console))
+        self._recorded(lambda console: down.down(self._options(run), console))
 
     def _submitted(self, options: Options, show: bool) -> str:
         # Imported here because nothing else in this API needs it.

@@ -113,7 +113,7 @@ def down(options: Options, console: Console) -> int:
     The files that runs wrote stay, unless you give --delete.
     """
     from ..hosts.act import delete as hosts_delete
-    from ..hosts.look import attach as hosts_attach
+    from ..hosts.act import down as hosts_down
     from ..local import attach as local_attach
     from ..local import delete as local_delete
     from ..run.files import folders
@@ -127,7 +127,7 @@ def down(options: Options, console: Console) -> int:
     # Without --run, the command applies to this machine or to the typed hosts.
     asked = where.run_not_on_slurm(options, console) if options.run or named else None
     if isinstance(asked, Options):
-        return hosts_attach.down(asked, console)
+        return hosts_down.down(asked, console)
     return local_attach.stop_all(console, asked.name if asked else "")
 
 

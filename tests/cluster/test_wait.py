@@ -126,6 +126,7 @@ def test_a_rebooted_host_keeps_its_place_in_the_queue(rack, alice, folder):
         waiting.until(lambda: alice.states(alice.hosts[1]) == ["waits"], "its node to wait again", 60)
         assert claims(rack, alice.hosts[1:]) == [before]
         assert one.fab("down", "--run", one.run).returncode == 0
+        assert one.outcome()["verdict"] == "stopped", "a run that is removed has ended, and its record says so"
         done = alice.fab("attach", "--run", alice.run)
         assert done.returncode == 0, done.stderr
         assert "trains" in done.stdout

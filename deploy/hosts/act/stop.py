@@ -62,18 +62,18 @@ def stop(options: Options, now: bool, console: Console) -> int:
         members = among(sessions, nodes)
         interrupts.hold()
         if now:
-            _tell_followers(run)
+            tell_followers(run)
         elif any(node.code is None for node in nodes.values()):
             interrupts.ask()
         ended = _end(run, members, now, interrupts)
         if ended is None:
             return DONE
         since = times.started(record.facts(record.path_of(run)))
-        state = _state(
+        state = state_of(
             nodes, [event for event in ended if event["t"] >= since]
         )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
-    result = _keep(run, result, state, [host.destination for host in cluster.hosts if host.name in faults])
+    result = record_end(run, result, state, [host.destination for host in cluster.hosts if host.name in faults])
     where = f", at {state.ranks.step_words}" if state.script and result.from_ranks and state.step else ""
     console.note(f"{run}: {result.message or result.verdict}{where}")
     if result.hint:
@@ -84,7 +84,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     return DONE
 
 
-def _tell_followers(run: RunId) -> None:
+def tell_followers(run: RunId) -> None:
     """Note in the local run folder that the user asked for the end, so that a local follower reports no crash."""
     with suppress(DeployError, OSError):  # another machine follows the run, or none does
         run_dir = record.folder_of(run)
@@ -121,7 +121,8 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     return [event for words in heard.values.values() for event in words]
 
 
-def _state(nodes: Mapping[str, Container], words: Sequence[Event]) -> State:
+def state_of(nodes: Mapping[str, Container], words: Sequence[Event]) -> State:
+    """The state of a run from its containers and its ranks' last events (`words`)."""
     in_order = sorted(nodes.values(), key=lambda node: node.place)
     state = State(tuple(node.node for node in in_order), script=in_order[0].script)
     for event in sorted(words, key=lambda event: float(event["t"])):
@@ -138,7 +139,7 @@ def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Resul
     return replace(result, message="".join([result.message, *earlier]))
 
 
-def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
+def record_end(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
     """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint.
 
     `lost`: hosts that do not answer, as the record names them.

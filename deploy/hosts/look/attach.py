@@ -1,4 +1,4 @@
-"""The client's side of a run on real hosts: follow it to its end, ask it to stop, remove it.
+"""The client's side of a run on real hosts: follow it to its end.
 
 hosts/start/deploy.py starts the run. From then on the run does not need this process. Only a request ends it: Ctrl-C,
 SIGTERM or `muster stop`. If the terminal closes, or somebody kills this process with SIGKILL, the run continues, and
@@ -14,12 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DETACHED, DONE
+from ...core.errors import DETACHED
 from ...core.names import RunId, node_of
 from ...core.results import all_faults
 from ...core.text import several
 from ...door.session import among, open_all
-from ...host import lock as host_lock
 from ...job.load import job_of, known_cluster, read_run
 from ...job.options import Options
 from ...job.secrets import secrets_of
@@ -100,30 +99,6 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         backend = (Onlooker if only_looks else HostsBackend)(among(sessions, names), run_handle, console.warn)
         story = record.story_of(run_dir) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
-
-
-def down(options: Options, console: Console) -> int:
-    """Remove the containers of all our runs (or of one) from the hosts, and the locks of dead deploys.
-
-    Run folders stay. The runs of other users of the hosts are reported and left alone.
-    """
-    run = read_run(options.run)
-    with open_all(known_cluster(options).hosts) as opened:
-        sessions = list(opened.values.values())
-        removed = host_nodes.remove(sessions, run)
-        swept = host_lock.sweep(sessions)
-        for host, removal in removed.values.items():
-            lock, containers = swept.values.get(host, ""), several(removal.containers, "container")
-            parts = [f"removed {containers}"] if removal.containers else []
-            parts += [f"removed the lock of {lock}, whose process is dead"] if lock else []
-            parts += [f"left {other}, which belongs to {user}" for other, user in removal.left]
-            console.note(f"{host}: {', '.join(parts) or 'nothing to remove'}")
-            left = [{"run": other, "user": user} for other, user in removal.left]
-            console.data(
-                {"kind": "removed", "host": host, "containers": removal.containers, "lock": lock, "left": left}
-            )
-        all_faults(opened, removed, swept)
-        return DONE
 
 
 def follow_until_done(

@@ -261,7 +261,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     console.text("\n".join(plan.plan_lines(steps, containers)))
     deploy_push.print_road_plan(pushes, console)
     console.note(
-        f"waits up to {duration(patience_s(request.job.wait_lost))} for a lost host or a cut link (--wait-lost)"
+        f"waits up to {duration(patience_s(request.job.wait_lost))} for a host that does not answer (--wait-lost)"
     )
 
 
