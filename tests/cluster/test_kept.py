@@ -60,7 +60,7 @@ def test_files_of_a_killed_script_are_fetched_then_reused_then_deleted(written):
     }
     assert (written.dir / "home/.cache/best.pt").read_text() == "weights"
     assert not (written.dir / "home/.cache/huggingface").exists()
-    assert "--only home/.cache/huggingface brings it" in fetched.stderr
+    assert "--only home/.cache/huggingface copies it" in fetched.stderr
     assert not (written.dir / "work/train.py").exists()
 
     resumed = written.deploy(*written.words, "--rank", "all")

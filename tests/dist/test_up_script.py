@@ -178,7 +178,7 @@ def test_the_report_of_a_script_shows_what_was_seen_and_no_empty_section(project
     assert "+print(&#39;changed&#39;)" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "muster up --workers 1 --backend processes train.py" in page
-    assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]
+    assert not [words for words in ("Nothing observed", "missing", "Incomplete") if words in page]
     packages = json.loads((project.runs / "seen/environment.json").read_text())["packages"]
     assert "torch" in packages
 

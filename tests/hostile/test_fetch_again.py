@@ -65,7 +65,7 @@ def test_written_files_are_fetched_but_not_downloads_or_unchanged_sent_files(rig
         "work/outputs/deep/er/a b'$(x) \\n[*].txt",
     ]
     assert "13 B that can be downloaded again stays there (home/.cache/huggingface, work/__pycache__)" in done.err
-    assert "--only home/.cache/huggingface brings it" in done.err
+    assert "--only home/.cache/huggingface copies it" in done.err
 
 
 def test_an_odd_record_keeps_no_file_from_being_fetched(rig):
@@ -110,7 +110,7 @@ def test_a_fetch_after_a_broken_connection_keeps_whole_files_and_continues(rig):
     server.answers = {**server.answers, "send-run-folder": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
     done = fetch(rig)
     assert done.code == 1
-    assert "continue it: muster fetch" in done.err
+    assert "to continue: muster fetch" in done.err
     assert files(rig) == ["work/outputs/ckpt.pt"]  # the truncated file is not there, not even in part
     del server.answers["send-run-folder"]
     done = fetch(rig)
