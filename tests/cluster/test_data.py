@@ -62,7 +62,7 @@ def test_data_is_sent_once_and_every_rank_reads_it(control, project, corpus):
     planned = control.fab("deploy", "--run", control.run, *words, "--dry-run", "--script", "train.py")
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout.count("send the data, 3.1 MB, to ") == 2, planned.stdout
-    assert "3.1 MB of /corpus at most" in planned.stdout
+    assert "at most 3.1 MB of /corpus" in planned.stdout
     assert kept(control) == before
     first = control.fab("deploy", "--run", control.run, *words, "--rank", "all", "--script", "train.py")
     assert first.returncode == 0, first.stderr

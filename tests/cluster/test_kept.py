@@ -45,7 +45,7 @@ def written(control, tmp_path):
 def test_files_of_a_killed_script_are_fetched_then_reused_then_deleted(written):
     refused = written.fab("down", "--run", written.run, "--delete")
     assert refused.returncode == 2
-    assert "still runs" in refused.stderr
+    assert "still running" in refused.stderr
     for host in written.hosts:
         written.rack.on(host, f"docker kill muster-{written.run}; true")
     assert written.fab("down", "--run", written.run).returncode == 0

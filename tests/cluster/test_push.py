@@ -250,7 +250,7 @@ def test_no_host_decides_the_variables_of_the_image_that_the_others_run(pusher):
         )
         assert same.returncode == 0, same.stderr
         assert odd.returncode == 1
-        assert f"{hosts[1]} has another {name}:odd than {hosts[0]}" in odd.stderr
+        assert f"{hosts[1]} has a different {name}:odd from {hosts[0]}" in odd.stderr
     finally:
         for host in hosts:
             pusher.rack.on(host, f"docker image rm --force {name}:same {name}:odd >/dev/null 2>&1; true")

@@ -149,7 +149,7 @@ def test_a_closed_terminal_leaves_the_run_and_a_later_stop_says_how_it_ended(run
     run.fab_deploy.send_signal(signal.SIGHUP)
     assert run.fab_deploy.wait(30) == DETACHED
     assert len(run.containers()) == 3
-    assert "still runs" in run.fab("deploy", "--resume", run.run).stderr
+    assert "still running" in run.fab("deploy", "--resume", run.run).stderr
     stopped = run.fab("stop", "--run", run.run)
     assert stopped.returncode == 0, stopped.stderr
     saved = re.search(rf"stopped at step (\d+), checkpoint: {run.hosts[0]}:", stopped.stderr)

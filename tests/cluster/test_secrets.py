@@ -127,7 +127,7 @@ def test_a_detached_run_exposes_no_secret_while_it_runs_when_it_ends_or_later(ru
     seen = run.watched()
     deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
-    assert "not sent: .env (the secret" in deployed.stderr
+    assert "not sent: .env (it holds the secret" in deployed.stderr
     assert "token.txt (it holds the secret FILED" in deployed.stderr
     assert run.places() == []
     assert run.holders(), "the ranks have them"
