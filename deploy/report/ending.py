@@ -71,6 +71,9 @@ _IOCTL, _STTY = "Inappropriate ioctl for device", "stty size"
 _NO_TERMINAL_HINT = (
     "a rank has no terminal: use shutil.get_terminal_size(), which then returns 80 columns and does not fail"
 )
+# The error of a file that belongs to a package, if it is started by its path.
+_NO_PARENT = "attempted relative import with no known parent package"
+_AS_MODULE_HINT = "this file belongs to a package: start it as a module, `-- -m PACKAGE.MODULE` instead of its path"
 # What a shell prints when it cannot find a program.
 _PROGRAM_NOT_FOUND = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
 _PROGRAM_HINT = "add its package to the run's packages or to the image"
@@ -166,6 +169,8 @@ def _exception_hint(error: str, traceback: str) -> str:
     """The meaning of an exception that says too little by itself; empty for any other exception."""
     if _DEVICE_IDS.search(error):
         return _NO_DEVICE_IDS_HINT
+    if _NO_PARENT in error:
+        return _AS_MODULE_HINT
     if _IOCTL in error or _STTY in traceback:
         return _NO_TERMINAL_HINT
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
