@@ -110,7 +110,7 @@ def test_the_data_variable_names_the_folder_and_the_data_is_not_copied(project, 
     done = project("--data", f"{corpus}:/data", "--run", "data", "--script", "train.py")
     assert done.returncode == 0, done.stderr
     assert "read words" in done.stdout
-    assert f"without a container, /data is {corpus}" in done.stderr
+    assert f"without a container, /data is at {corpus}" in done.stderr
     assert not list((project.runs / "data").rglob("file")), "it was not copied"
     missing = project("--data", "none:/data", "--script", "train.py")
     assert missing.returncode == 2
