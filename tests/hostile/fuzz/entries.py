@@ -355,7 +355,7 @@ def lock(text):
 def last_words(text):
     """`host_commands.last_words`, and how `muster stop` reports the end."""
     nodes = {"a": _OWN}
-    state = stop._state(nodes, events.last_words(text, 1795238476.0))
+    state = stop.state_of(nodes, events.last_words(text, 1795238476.0))
     _outcome_words(stop._result(state, nodes, killed=False), state)
 
 
