@@ -1,4 +1,4 @@
-"""Ways to reach an engine: its socket on this machine, a host's socket over SSH, or a program that carries bytes.
+"""Reaches an engine: by its socket here (and how long Muster waits for it), a host's over SSH, or through a program.
 
 A script finds the socket of a host's `docker`. An SSH server that forbids forwarding (AllowStreamLocalForwarding no)
 closes each forwarded connection immediately; one request over the first connection shows this. Then Muster uses

@@ -1,4 +1,4 @@
-"""The only module for local processes (subprocess and psutil): start nodes, watch them, restart them, end all of them.
+"""The only module for local processes: starts nodes, with which variables of the shell; watches, restarts, ends them.
 
 A process belongs to a run if MUSTER_RUN_DIR in its environment leads to that run's folder: the variable is the label,
 as `muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID is not

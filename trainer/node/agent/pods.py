@@ -1,4 +1,4 @@
-"""A node that is a Kubernetes pod: makes the variables of contract.md from those of Kubeflow's torch policy.
+"""A node that is a Kubernetes pod: its variables, from Kubeflow's torch policy; how long it looks for the first pod.
 
 A TrainJob gives its pods PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and similar variables, and `muster export` writes
 the same ones into a JobSet. They lack what Muster adds to torch's rendezvous: which node hosts it, and the network

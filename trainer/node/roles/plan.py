@@ -1,4 +1,4 @@
-"""When a role starts, stops or counts as lost, when the run is over, and how a program finds the others. Pure.
+"""When a role starts, stops, is killed or counts as lost, when the run is over, and how a program finds others. Pure.
 
 The input is the plan, what each node reports, and the time; the output is a decision. Each node decides for itself, so
 a run does not need a command that follows it. Nodes tell each other their phases; once one node has seen that the run
