@@ -112,10 +112,10 @@ lint:
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 
-# Half of these tests' time is waiting: five processes keep two cores busy. The longest tests come first.
+# Most of these tests' time is waiting: eight processes keep two cores busy. The longest tests come first.
 # The plugin unraisableexception collects garbage five times at the end, which takes four seconds. `make test` uses it.
 quick-tests:
-	@$(BIN)/python -m pytest -p tests.forks --forks 5 --quick -q --tb=short -p no:unraisableexception tests/lab tests/unit
+	@$(BIN)/python -m pytest -p tests.forks --forks 8 --quick -q --tb=short -p no:unraisableexception tests/lab tests/unit
 
 check: $(READY_DEV) ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint

@@ -150,6 +150,9 @@ _WAITING = {
     *(f"tests/unit/trainer/node/{name}.py" for name in ("beside/test_on_end", "beside/test_telemetry")),
     *(f"tests/unit/trainer/node/{name}.py" for name in ("hang/test_stacks", "membership/test_register")),
     *("tests/unit/trainer/node/files/test_neighbour_copies.py", "tests/unit/trainer/node/ending/test_doing_now.py"),
+    *("tests/unit/trainer/node/agent/test_within.py", "tests/unit/trainer/test_refusal.py"),
+    *("tests/unit/trainer/node/test_roles.py", "tests/unit/hosts/test_why.py", "tests/unit/send/test_sdists.py"),
+    "tests/unit/job/test_pairs.py",
 }
 
 

@@ -3,7 +3,7 @@
 Each worker of pytest-xdist collects all tests for itself, which took 8 s of 40 s of processor time (decision 0119).
 This plugin collects once and forks, which is safe as long as the tests are only imported, have started no thread and
 use no torch.
-`python -m pytest -p tests.forks --forks 5 ...`
+`python -m pytest -p tests.forks --forks 8 ...`
 """
 
 import itertools

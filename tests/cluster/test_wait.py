@@ -162,5 +162,5 @@ def test_a_run_whose_network_breaks_while_it_waits_is_refused_with_the_reason(ra
         rack.root(first, *drop, "-j", "DROP")
     assert done.returncode == 2, done.stderr
     assert alice.outcome()["verdict"] == "refused"
-    where = f"{second} does not reach {first} ({rack.address(first)}:"
+    where = f"{second} cannot reach {first} ({rack.address(first)}:"
     assert f"the rehearsal before the start failed: {where}" in alice.outcome()["message"]

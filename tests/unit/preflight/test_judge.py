@@ -49,6 +49,7 @@ def test_dropped_calls_are_reduced_to_the_hosts_that_explain_them(bad, cause, ho
     assert verdict.fix
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", ["between halves", "to each", "of one", "large"])
 def test_many_hosts_are_judged_in_seconds_whichever_calls_fail(closed, monkeypatch):
     """Earlier, each closed pair was compared with each other pair: 96 hosts took 2 s of CPU, 256 hosts two minutes."""

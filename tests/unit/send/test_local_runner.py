@@ -11,7 +11,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.send.packages import places
 from deploy.send.packages.local_runner import LocalRunner
-from lab.waiting import until
+from lab.waiting import alive, until
 
 SLOW = ("sh", "-c", "echo asks; sleep 60; echo too late", "list-packages")
 
@@ -40,16 +40,18 @@ def test_a_background_process_that_a_command_leaves_on_purpose_continues(tmp_pat
 
 
 def test_no_command_continues_after_the_program_has_ended(tmp_path):
+    started = tmp_path / "started"
     program = f"""
-import time
+from pathlib import Path
 from deploy.send.background import BackgroundTask
 from deploy.send.packages.local_runner import LocalRunner
-BackgroundTask(lambda: LocalRunner().run(("sh", "-c", "sleep 2; touch {tmp_path}/done")))
-time.sleep(0.5)
+from lab.waiting import alive, until
+BackgroundTask(lambda: LocalRunner().run(("sh", "-c", "echo $$ > {started}; exec sleep 600")))
+started = Path({str(started)!r})
+until(lambda: started.exists() and started.read_text(), "the command's process id")
 """
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
-    time.sleep(3)
-    assert not (tmp_path / "done").exists()
+    until(lambda: not alive(int(started.read_text())), "the command's end", 30)
 
 
 def test_a_python_that_prints_warnings_at_each_start_keeps_its_base(tmp_path):
