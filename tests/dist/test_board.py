@@ -177,9 +177,9 @@ def test_ticked_runs_are_compared_with_curves_over_each_other(page, board, tmp_p
     assert page.get_by_role("button", name="Compare").is_disabled()
     for number in (1, 2):
         page.get_by_label(f"compare run-{number}").check()
-    page.get_by_text("3 ticked").wait_for()
+    page.get_by_text("3 selected").wait_for()
     shutil.rmtree(tmp_path / "runs/run-1")  # like `muster down --delete` in another terminal
-    page.get_by_text("2 ticked").wait_for()
+    page.get_by_text("2 selected").wait_for()
     page.get_by_role("button", name="Compare").click()
     loss = page.locator("figure.chart", has_text="loss by step")
     loss.wait_for()
