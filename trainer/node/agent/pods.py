@@ -9,6 +9,7 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,14 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
         own = meeting.local_address(first, 1)
         made |= slurm.rendezvous_variables(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
+        made["MUSTER_NODE"] = _node_name(place)
     return slurm.missing_variables(given, arguments, made) | (_of_role(given) if ROLES in given else {})
+
+
+def _node_name(place: int) -> str:
+    """The pod's name, which ends with its place. With hostNetwork it is the machine's, which two pods may share."""
+    name = socket.gethostname()
+    return name if name.endswith(f"-{place}") else f"{name}-{place}"
 
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:

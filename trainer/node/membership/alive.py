@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ def hold_lock(folder: Path | None, name: str, start: str) -> Iterator[Callable[[
             path = _path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _wait_for_lock(descriptor, name)
 
     def write(text: str) -> None:
         with suppress(OSError):
@@ -37,6 +38,15 @@ def hold_lock(folder: Path | None, name: str, start: str) -> Iterator[Callable[[
     finally:
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, name: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        words = f"{name}: waits until another agent of this node has ended"
+        print(f"{words} (two nodes on one host need a MUSTER_NODE each)", file=sys.stderr, flush=True)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def read_lock(folder: Path, name: str, start: str) -> tuple[bool | None, int | None]:

@@ -34,6 +34,13 @@ def test_a_pod_meets_the_first_one_and_only_that_one_is_the_host(resolved):
     assert not made.keys() & GIVEN.keys()
 
 
+@pytest.mark.parametrize(("host", "name"), [("train-node-0-1", "train-node-0-1"), ("worker-17", "worker-17-1")])
+def test_two_pods_with_the_network_of_one_machine_have_two_names(host, name, resolved, monkeypatch):
+    """With hostNetwork, a pod's host name is its machine's; both would write and lock the same files of the run."""
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert pods.variables(GIVEN, SCRIPT, Path("/x"))["MUSTER_NODE"] == name
+
+
 def test_given_variables_stay_and_a_missing_run_folder_is_made_up(resolved):
     made = pods.variables(GIVEN, SCRIPT, Path("/x"))
     assert made["MUSTER_RUN_DIR"] == "/x/runs/train-node-0-0"

@@ -112,6 +112,21 @@ def test_the_end_of_a_killed_node_is_reported(tmp_path):
     assert [note["error"] for note in notes(tmp_path)] == ["the command ended with code 3"]
 
 
+def test_an_agent_that_waits_for_another_of_its_node_says_so(tmp_path):
+    enter = (
+        "from trainer.node.membership import alive\nfrom pathlib import Path\n"
+        f"with alive.hold_lock(Path({str(tmp_path)!r}), 'a', 'r1-2'): print('begun')"
+    )
+    with alive.hold_lock(tmp_path, "a", "r1-1"):
+        second = subprocess.Popen(
+            [sys.executable, "-c", enter],
+            env={**os.environ, "PYTHONPATH": str(HOME)}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert second.stderr.readline().startswith("a: waits until another agent of this node has ended")
+        assert second.poll() is None
+    assert second.communicate(timeout=30)[0] == "begun\n"
+
+
 def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
     with alive.hold_lock(tmp_path, "a", "r1-1") as leave:
         leave(0)
