@@ -128,7 +128,7 @@ def test_a_damaged_part_is_named_with_its_host_and_the_step_before_is_used(root)
 def test_a_run_with_a_missing_part_is_refused_and_not_started_over(root):
     for rank in range(4):
         text = (root / f"alone-{rank}" / f"refused-{rank}").read_text()
-        assert "shard-1.pt of host-1 is on none of these hosts" in text
+        assert "shard-1.pt from host-1 is on none of these hosts" in text
 
 
 def test_the_parts_load_as_one_checkpoint(root):
