@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from .budget import MOST_DEPTH, MOST_PARTS, is_shallow
@@ -101,9 +102,10 @@ def real(most: float = 1e300, *, least: float = 0.0) -> Reader[float]:
     """Accept a finite JSON number within bounds; a whole number becomes a float."""
 
     def read(value: object, what: str) -> float:
-        # Compare before the conversion: an integer may be too large for a float. NaN fails every comparison.
+        # NaN fails every comparison. If `most` is infinite, an integer may still be too large for a float.
         if isinstance(value, float | int) and not isinstance(value, bool) and least <= value <= most:
-            return float(value)
+            with suppress(OverflowError):
+                return float(value)
         raise BadAnswer(what, f"a number from {least:g} to {most:g}", value)
 
     return read

@@ -504,6 +504,13 @@ def test_a_torn_line_is_skipped(run_dir: Path) -> None:
     assert (unread["kind"], unread["count"], unread["where"]) == ("unread", 2, "rank-0.jsonl")
 
 
+def test_a_number_that_no_float_holds_is_left_out_and_the_rest_of_its_line_is_read(run_dir: Path) -> None:
+    """A script may log the product of many counts: every look at such a run once ended with a traceback."""
+    follower = Follower(run_dir)
+    append(run_dir / "metrics.jsonl", json.dumps({"t": 1, "step": 1, "loss": 2.0, "states": 10**400}) + "\n")
+    assert follower.read() == [{"kind": "metrics", "t": 1, "step": 1, "loss": 2.0}]
+
+
 def test_reading_only_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) -> None:
     for t in range(100):
         append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": t, "rank": 0}) + "\n")
