@@ -110,7 +110,8 @@ def test_json_of_others_is_limited_in_length_depth_and_number_of_parts():
     ):  # fmt: skip
         with pytest.raises(BadAnswer, match=r"^x: expected "):
             fields.document(text, "x", most, parts)
-    assert fields.json_object('{"a": 1}', "x") == {"a": 1}
+    assert fields.json_object('{"a": 1}', "x") == fields.object_or_empty('{"a": 1}') == {"a": 1}
+    assert fields.object_or_empty("[1]") == fields.object_or_empty("{") == {}
     with pytest.raises(BadAnswer, match="a JSON object, got a list"):
         fields.json_object("[]", "x")
 

@@ -63,6 +63,28 @@ def test_a_user_learns_which_path_keeps_an_answer_from_being_stored(home, projec
     assert allowed.save_answers(project, ["image x"]) == f"{home}/.config/muster/allowed: Not a directory"
 
 
+def test_a_full_disk_leaves_no_half_of_an_answer(home, project, monkeypatch):
+    assert allowed.save_answers(project, ["image x"]) == ""
+    kept = list((home / ".config/muster/allowed").iterdir())
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(allowed.os, "replace", full)
+    assert "No space left on device" in allowed.save_answers(project, ["mount y"])
+    assert list((home / ".config/muster/allowed").iterdir()) == kept
+    assert allowed.allowed_wishes(project) == {"image x"}
+
+
+@pytest.mark.holds("others-folder")
+@pytest.mark.parametrize(("own", "by_sudo", "users"), [(0, "1234", {0, 1234}), (7, "1234", {7}), (0, "x1", {0})])
+def test_the_user_who_called_sudo_counts_only_for_root(home, own, by_sudo, users, monkeypatch):
+    """With `sudo -u another`, the caller's folder is not the other user's own."""
+    monkeypatch.setattr(allowed.os, "geteuid", lambda: own)
+    monkeypatch.setenv("SUDO_UID", by_sudo)
+    assert allowed.own_users() == users
+
+
 @needs_root
 def test_root_leaves_no_folder_in_the_home_of_another_user(home, project):
     """The user could not write there later."""

@@ -519,6 +519,17 @@ def test_reading_only_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) 
     assert events[-1]["t"] == 99
 
 
+def test_the_end_of_a_file_is_read_without_gaps_however_many_pieces_it_has(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_files, "_BLOCK", 500)
+    lines = "".join(json.dumps({**STEP, "t": t, "rank": 0}) + "\n" for t in range(100))
+    append(run_dir / "ranks/rank-0.jsonl", lines)
+    times = [event["t"] for event in Follower(run_dir, tail=len(lines) // 2).read()]
+    assert times == list(range(100 - len(times), 100))
+    assert 45 <= len(times) <= 50
+
+
 def test_a_follower_reads_a_sample_of_very_many_steps_and_every_other_event(run_dir: Path) -> None:
     """It once read only the first and last bytes: a late follower did not see a rank that had ended in between."""
     steps = "".join(json.dumps({**STEP, "t": t, "rank": 0, "step": t}) + "\n" for t in range(2000))
