@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from .budget import MOST_DEPTH, MOST_PARTS, is_shallow
@@ -102,10 +100,9 @@ def real(most: float = 1e300, *, least: float = 0.0) -> Reader[float]:
     """Accept a finite JSON number within bounds; a whole number becomes a float."""
 
     def read(value: object, what: str) -> float:
-        # NaN fails every comparison. If `most` is infinite, an integer may still be too large for a float.
+        # Compare before the conversion: an integer may be too large for a float. NaN fails every comparison.
         if isinstance(value, float | int) and not isinstance(value, bool) and least <= value <= most:
-            with suppress(OverflowError):
-                return float(value)
+            return float(value)
         raise BadAnswer(what, f"a number from {least:g} to {most:g}", value)
 
     return read
@@ -271,8 +268,8 @@ def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
 
 
 def scalar(value: object, what: str) -> object:
-    """Accept a number, true, false or text."""
-    return either(flag, whole(least=-MOST_WHOLE), real(math.inf, least=-math.inf), words())(value, what)
+    """Accept a finite number, true, false or text."""
+    return either(flag, whole(least=-MOST_WHOLE), real(least=-1e300), words())(value, what)
 
 
 def tree(depth: int = 8, most: int = 1000) -> AnyReader:

@@ -38,7 +38,7 @@ def read(reader, value):
         (fields.array(fields.whole(), 2), [[], [1, 2]], [[1, 2, 3], ["1"], (1,), {}]),
         (fields.row(fields.whole(), fields.text()), [[1, "a"]], [[1], [1, "a", 2], ["a", 1], None]),
         (fields.table(fields.text(2), fields.whole(), 1), [{}, {"ab": 1}], [{"a": 1, "b": 2}, {"abc": 1}, {"a": "1"}]),
-        (fields.scalar, [True, 7, -7, 1.5, "a", math.inf], [None, [], {}, 10**400, -(10**400)]),
+        (fields.scalar, [True, 7, -7, 1.5, "a"], [None, [], {}, math.inf, 10**400, -(10**400)]),
         (fields.tree(2), [None, 1, "a", [1], {"a": [1]}, [[]]], [[[[1]]], {"a": {"b": {"c": 1}}}]),
         (fields.tree(2, 2), [[1, 2], {"a": 1, "b": 2}], [[1, 2, 3], {"a": 1, "b": 2, "c": 3}, {"a" * 201: 1}]),
     ],
