@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -269,8 +268,8 @@ def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
 
 
 def scalar(value: object, what: str) -> object:
-    """Accept a number, true, false or text."""
-    return either(flag, whole(least=-MOST_WHOLE), real(math.inf, least=-math.inf), words())(value, what)
+    """Accept a finite number, true, false or text."""
+    return either(flag, whole(least=-MOST_WHOLE), real(least=-1e300), words())(value, what)
 
 
 def tree(depth: int = 8, most: int = 1000) -> AnyReader:

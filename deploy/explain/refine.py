@@ -65,7 +65,7 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
     if broad.cause == "pickle" and _COPY.search(frame):
         return None
     if "HIP" in text:
-        return replace(broad, next=broad.next.replace("CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"))
+        broad = replace(broad, next=broad.next.replace("CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"))
     of_docker = bool(_DOCKER_CAUSES & {broad.cause, *broad.maybe})
     for words, ask in (*_TOOLS, *_ENGINES * of_docker):
         if words.search(text):

@@ -75,7 +75,7 @@ _NO_TERMINAL_HINT = (
 _NO_PARENT = "attempted relative import with no known parent package"
 _AS_MODULE_HINT = "this file belongs to a package: start it as a module, `-- -m PACKAGE.MODULE` instead of its path"
 # What a shell prints when it cannot find a program.
-_PROGRAM_NOT_FOUND = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
+_PROGRAM_NOT_FOUND = re.compile(r"(?m)(?:^|: )[ \t]*([\w.+-]{1,80}): (?:command )?not found$")
 _PROGRAM_HINT = "add its package to the run's packages or to the image"
 _ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
 

@@ -319,7 +319,7 @@ def asked_least(
     if arbiter and nodes % 2:
         raise UsageError(f"--arbiter: with {nodes} hosts, more than half can be left without one", "leave it out")
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
-        hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: then all are needed"
+        hint = f"--min-nodes {majority}" if majority < nodes else "leave out --min-nodes: then all are needed"
         raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
     if nodes < 3 and not arbiter:
         raise UsageError(

@@ -18,6 +18,7 @@ from deploy.job.options import Options
 from deploy.send.folder import credentials, folder_look, left_out
 from deploy.send.folder.credentials import SendChoice, send_choice_of
 from deploy.send.folder.folder_stream import FolderStream
+from lab import waiting
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
 KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BODY}-----END OPENSSH PRIVATE KEY-----\n"
@@ -40,6 +41,7 @@ HELD = {
     "server.pem": f"-----BEGIN CERTIFICATE-----\n{BODY}-----END CERTIFICATE-----\n{KEY.replace('OPENSSH ', '')}",
     "old.key": f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{BODY}",
     "robot.json": '{"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----\\n' + BODY.strip() + '"}',
+    "locked.json": rf'"-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: 0\r\n\r\n{BODY.strip()}"',
     "signing": f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{BODY}",
     "putty": "PuTTY-User-Key-File-2: ssh-rsa\n",
     ".npmrc": "//registry.example/:_authToken=abc\n",
@@ -86,6 +88,15 @@ def test_no_planted_credential_is_sent_and_all_else_is(folder):
     assert set(files) == {*PLAIN, ".dockerignore"}
     for planted in (PLANTED, BODY.strip(), "abc", "me:word"):
         assert planted.encode() not in data
+
+
+@pytest.mark.holds("reader-budget")
+@pytest.mark.parametrize("part", ["Aa:  ", "Aa: \n", "Aa: x \\n", "Aa: -----BEGIN PRIVATE KEY-----\n", "\\n", " "])
+def test_a_file_that_is_almost_a_private_key_is_searched_at_once(part):
+    """A cloned folder may have it. The time for a header with many blanks would double with each blank."""
+    text = "-----BEGIN PRIVATE KEY-----\n" + (part * (1 << 20))[: 1 << 20]
+    with waiting.spending_little():
+        assert not credentials.credential_in("notes.txt", text.encode(), {})
 
 
 @pytest.mark.holds("credentials-stay")

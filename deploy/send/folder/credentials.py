@@ -39,9 +39,11 @@ _TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:
 NEEDS = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt", "*constraints*.txt")
 IN_AN_ADDRESS = "an address in it has a password"
 _ADDRESS = re.compile(rb"https?://(?:[^/\s:@]*:(?!\$\{)[^/\s@]+|(?!\$\{)[^/\s:@]{20,})@")
-# The key itself must follow the first line: code that only mentions keys has none. In JSON, that line ends in `\n`.
+# The key itself must follow the first line and a few headers: code that only mentions keys has none. In JSON, lines end
+# in `\n`. A header ends with its line, and its length is limited: otherwise a crafted file would take hours to search.
 _PRIVATE_KEY = re.compile(
-    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"
+    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\[rn]|\s)+"
+    rb"(?:[A-Z][\w-]{1,40}: [^\n\\]{0,200}(?:\\[rn]|\n)(?:\\[rn]|\s)*){0,8}"
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
 )
 

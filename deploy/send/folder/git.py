@@ -53,12 +53,12 @@ class Repository:
     @cached_property
     def hash_bytes(self) -> int:
         """The length in bytes of its objects' names."""
-        return 32 if re.search(r"(?im)^\s*objectformat\s*=\s*sha256\b", self.sets) else 20
+        return 32 if re.search(r"(?im)^[ \t]*objectformat[ \t]*=[ \t]*sha256\b", self.sets) else 20
 
     @cached_property
     def minds_modes(self) -> bool:
         """Whether a file's executable bit counts."""
-        return not re.search(r"(?im)^\s*filemode\s*=\s*(false|no|off|0)\b", self.sets)
+        return not re.search(r"(?im)^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)\b", self.sets)
 
 
 def find(folder: Path, deep: int = 0) -> Repository | None:

@@ -274,7 +274,13 @@ def index(random):
         (b"ref: refs/heads/main\n", b"ref: refs/heads/" + b"x" * 4000, b"0" * 40, b"ref: HEAD", b"\0" * 9000)
     )
     settings = random.choice(
-        (b"[core]\n", b"[core]\n" * 90_000, b"objectformat = sha256\n", b"filemode" + b" " * 900_000 + b"x")
+        (
+            b"[core]\n",
+            b"[core]\n" * 90_000,
+            b"objectformat = sha256\n",
+            b"filemode" + b" " * 900_000 + b"x",
+            b"\n" * 200_000,
+        )
     )
     refs = b"".join(b"%040d refs/heads/b%d\n" % (n, n) for n in range(random.choice((1, 100_000))))
     return {".git/HEAD": odd, ".git/config": settings, ".git/index": data, ".git/packed-refs": refs,

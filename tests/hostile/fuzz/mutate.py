@@ -13,7 +13,7 @@ ODD_TEXT = (
     "sha256:" + "0" * 64, "sha256:zz", "%s%s", "{0}", "\\", "'", '"', "\t", "\r", "Exited (99999999999)", "a" * 70000,
 )  # fmt: skip
 ODD_JSON = (
-    None, True, False, 0, -1, 1, 0.5, -0.0, 1e308, -1e308, 2**31, 2**63, 2**64, -(2**63), 10**30, [], {}, [[]], [{}],
+    None, True, False, 0, -1, 1, 0.5, -0.0, 1e308, -1e308, 2**31, 2**63, 2**64, -(2**63), 10**400, [], {}, [[]], [{}],
     {"": 0},     {"a": None}, [None], ["a"], [1, 2], {"error": "timeout"}, {"error": []}, *ODD_TEXT,
 )  # fmt: skip
 # JSON text that json.dumps does not write.

@@ -1,6 +1,7 @@
 """Answers of hosts and containers are read part by part: a value within bounds, or a fault that names the part."""
 
 import json
+import math
 
 import pytest
 
@@ -37,7 +38,7 @@ def read(reader, value):
         (fields.array(fields.whole(), 2), [[], [1, 2]], [[1, 2, 3], ["1"], (1,), {}]),
         (fields.row(fields.whole(), fields.text()), [[1, "a"]], [[1], [1, "a", 2], ["a", 1], None]),
         (fields.table(fields.text(2), fields.whole(), 1), [{}, {"ab": 1}], [{"a": 1, "b": 2}, {"abc": 1}, {"a": "1"}]),
-        (fields.scalar, [True, 7, -7, 1.5, "a"], [None, [], {}]),
+        (fields.scalar, [True, 7, -7, 1.5, "a"], [None, [], {}, math.inf, 10**400, -(10**400)]),
         (fields.tree(2), [None, 1, "a", [1], {"a": [1]}, [[]]], [[[[1]]], {"a": {"b": {"c": 1}}}]),
         (fields.tree(2, 2), [[1, 2], {"a": 1, "b": 2}], [[1, 2, 3], {"a": 1, "b": 2, "c": 3}, {"a" * 201: 1}]),
     ],
@@ -109,7 +110,8 @@ def test_json_of_others_is_limited_in_length_depth_and_number_of_parts():
     ):  # fmt: skip
         with pytest.raises(BadAnswer, match=r"^x: expected "):
             fields.document(text, "x", most, parts)
-    assert fields.json_object('{"a": 1}', "x") == {"a": 1}
+    assert fields.json_object('{"a": 1}', "x") == fields.object_or_empty('{"a": 1}') == {"a": 1}
+    assert fields.object_or_empty("[1]") == fields.object_or_empty("{") == {}
     with pytest.raises(BadAnswer, match="a JSON object, got a list"):
         fields.json_object("[]", "x")
 

@@ -435,6 +435,10 @@ def test_an_assertion_without_a_message_is_quoted_from_its_source(carets, prefix
 @pytest.mark.parametrize(("line", "cause", "program"), [
     ("Warning  FailedScheduling  2s  default-scheduler  0/6 nodes are available: 6 Insufficient nvidia.com/gpu.",
      "scheduler", "kubectl"),
+    ("Warning  FailedScheduling  2s  default-scheduler  0/6 nodes are available: 6 not in pool BIG-CHIP.",
+     "scheduler", "kubectl"),
+    ("ImportError: libHIP.so.6: cannot open shared object file: No such file or directory", "library-missing",
+     "apt-get"),
     ("    Reason:       OOMKilled", "host-memory", "kubectl"),
     ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "scheduler",
      "scontrol"),

@@ -13,6 +13,7 @@ from deploy.job.cluster import from_file
 from deploy.job.consent import lines
 from deploy.job.inventory import Host
 from deploy.job.options import FREE, KEYS, Job
+from deploy.job.values import Mount
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -62,7 +63,12 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
 def test_many_hosts_share_a_line_for_each_network_and_another_place_has_its_own(tmp_path, address, shown):
     hosts = [Host(f"h{number}", address.format(number)) for number in range(40)]
     odd = Host("h40", "gpu-40.evil.example", user="x", gateway="door")
-    assert lines_of(Job(), *hosts, odd, folder=tmp_path) == [shown, "host h40 at x@gpu-40.evil.example through door"]
+    root = Host("h41", address.format(41), user="root")
+    assert lines_of(Job(), *hosts, odd, root, folder=tmp_path) == [
+        shown,
+        "host h40 at x@gpu-40.evil.example through door",
+        f"host h41 at root@{address.format(41)}",
+    ]
 
 
 def test_the_example_asks_only_for_its_hosts_image_mount_and_secret():
@@ -115,13 +121,31 @@ def test_the_user_is_asked_about_sent_files_and_variables_and_include_stays_in_t
 
 
 @pytest.mark.holds("folder-asks")
+def test_the_user_sees_how_a_mount_may_change_the_host(tmp_path):
+    places = [Mount("/a", "/x", False), Mount("/b", "/x", True), Mount("/c", "/x", False, create=True)]
+    assert lines_of(replace(Job(), mounts=tuple(places)), folder=tmp_path) == [
+        "mount /a:/x on all hosts",
+        "mount /b:/x:ro on all hosts",
+        "mount /c:/x:create on all hosts",
+    ]
+
+
+def test_a_file_that_no_start_would_accept_can_still_be_asked_about(tmp_path):
+    """A run that it started can be looked at and stopped, though a command or a file in it is broken meanwhile."""
+    gone = tmp_path / "gone.env"
+    job = replace(Job(), script="python 'train.py", roles=("a=1:python 'in.py",), env_file=(gone,))
+    assert lines_of(job, folder=tmp_path) == [f"variables of {gone}, once it can be read"]
+
+
+@pytest.mark.holds("folder-asks")
 def test_a_folder_that_another_user_can_change_asks_for_its_free_settings_too(tmp_path, monkeypatch):
-    job, host = replace(Job(), args="--lr 1", gpus="2"), Host("a", "10.0.0.1", gpus="1")
+    job, host = replace(Job(), args="--lr 1", gpus="2", image="x"), Host("a", "10.0.0.1", gpus="1")
     assert {wish.shown() for wish in wishes.free_settings([host], job)} == {"args --lr 1", "gpus 2", "gpus 1 on a"}
-    assert lines_of(job, host, folder=tmp_path) == ["host a at 10.0.0.1"]
+    assert lines_of(job, host, folder=tmp_path) == ["host a at 10.0.0.1", "image x"]
     monkeypatch.setattr(wishes, "other_owner", lambda *_: "mallory")
     assert lines_of(job, host, folder=tmp_path) == [
         "host a at 10.0.0.1",
+        "image x",
         "gpus 2",
         "args --lr 1",
         "gpus 1 on a",

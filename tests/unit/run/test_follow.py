@@ -504,12 +504,30 @@ def test_a_torn_line_is_skipped(run_dir: Path) -> None:
     assert (unread["kind"], unread["count"], unread["where"]) == ("unread", 2, "rank-0.jsonl")
 
 
+def test_a_number_that_no_float_holds_is_left_out_and_the_rest_of_its_line_is_read(run_dir: Path) -> None:
+    """A script may log the product of many counts: every look at such a run once ended with a traceback."""
+    follower = Follower(run_dir)
+    append(run_dir / "metrics.jsonl", json.dumps({"t": 1, "step": 1, "loss": 2.0, "states": 10**400}) + "\n")
+    assert follower.read() == [{"kind": "metrics", "t": 1, "step": 1, "loss": 2.0}]
+
+
 def test_reading_only_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) -> None:
     for t in range(100):
         append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": t, "rank": 0}) + "\n")
     events = Follower(run_dir, tail=250).read()
     assert [event["kind"] for event in events] == ["step"] * len(events)
     assert events[-1]["t"] == 99
+
+
+def test_the_end_of_a_file_is_read_without_gaps_however_many_pieces_it_has(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_files, "_BLOCK", 500)
+    lines = "".join(json.dumps({**STEP, "t": t, "rank": 0}) + "\n" for t in range(100))
+    append(run_dir / "ranks/rank-0.jsonl", lines)
+    times = [event["t"] for event in Follower(run_dir, tail=len(lines) // 2).read()]
+    assert times == list(range(100 - len(times), 100))
+    assert 45 <= len(times) <= 50
 
 
 def test_a_follower_reads_a_sample_of_very_many_steps_and_every_other_event(run_dir: Path) -> None:

@@ -1,6 +1,7 @@
 """`--min-nodes` on the control side: what is refused, when the run is over, and what the story says."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -47,6 +48,23 @@ def test_half_of_an_even_number_of_hosts_continues_with_an_arbiter():
 def test_a_run_that_could_not_continue_is_refused_with_the_reason(text, nodes, arguments, script, why):
     with pytest.raises(UsageError, match=why):
         asked_least(text, nodes, arguments, script)
+
+
+@pytest.mark.parametrize("arbiter", [False, True])
+@pytest.mark.parametrize("nodes", range(1, 8))
+@pytest.mark.parametrize("text", ["two", "0", "9"])
+def test_the_hint_of_a_number_that_cannot_be_is_the_least_that_can_be_if_there_is_one(text, nodes, arbiter):
+    if arbiter and nodes % 2:
+        return  # these need no arbiter
+
+    def is_accepted(number):
+        with suppress(UsageError):
+            return bool(asked_least(str(number), nodes, [], True, arbiter=arbiter))
+
+    with pytest.raises(UsageError) as refused:
+        asked_least(text, nodes, [], True, arbiter=arbiter)
+    least = next(filter(is_accepted, range(1, nodes + 1)), None)
+    assert refused.value.hint == (f"--min-nodes {least}" if least else "leave out --min-nodes: then all are needed")
 
 
 def test_each_node_is_told_about_the_others_and_only_with_min_nodes():

@@ -10,6 +10,7 @@ import pytest
 from deploy.run.files import code
 from deploy.send.folder import repository
 from deploy.send.folder.credentials import SendChoice
+from lab import waiting
 
 # These tests start other programs.
 pytestmark = pytest.mark.long
@@ -49,6 +50,16 @@ def test_a_clean_folder_is_its_commit(folder):
     code = repository.look(folder)
     assert len(code.commit) == 40
     assert (code.branch, code.dirty, code.diff) == ("work", False, "")
+
+
+@pytest.mark.holds("reader-budget")
+def test_settings_of_many_empty_lines_are_read_at_once(folder):
+    """An unpacked folder has its own .git/config. The time once grew with the square of their number."""
+    with (folder / ".git/config").open("a") as file:
+        file.write("\n" * 200_000 + "[core]\n\tFileMode = off\n")
+    (folder / "train.py").chmod(0o755)
+    with waiting.spending_little():
+        assert not repository.look(folder).dirty
 
 
 def test_the_diff_covers_only_the_files_that_are_sent(folder):

@@ -133,7 +133,7 @@ class StillRuns(Exception):
 
 
 def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: float = 0.0) -> Crash | None:
-    """What failed below a rank that itself ended with 0, and why; None if nothing did. Raises NotYet.
+    """What failed below a rank that itself ended with 0, and why; None if nothing did. Raises StillRuns.
 
     `life` and `pid`: the rank's. `oom`: the kernel has killed a process here because memory ran out. `program`: the
     rank is not a Python script, but a program that starts some. `until`: the time (monotonic) until which its helper

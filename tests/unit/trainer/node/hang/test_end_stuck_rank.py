@@ -1,5 +1,7 @@
 """Stuck ranks are ended only if nothing moves anywhere, other ranks wait, and a restart is left."""
 
+from dataclasses import replace
+
 import pytest
 
 from trainer.node.ending.rank_lives import Life
@@ -65,12 +67,22 @@ def test_a_rank_that_wakes_every_few_seconds_is_not_ended(clock):
     assert clock.ended(300, lambda now: [WAITS, standing(1, "script", wakes=int(now / 10))]) == []
 
 
+@pytest.mark.parametrize(("doing", "every_s", "ends"), [("script", 25, True), ("data", 5, True), ("data", 1, False)])
+def test_a_rank_may_wake_once_and_one_that_waits_for_its_workers_as_often_as_it_looks_at_them(
+    clock, doing, every_s, ends
+):
+    """torch looks every five seconds whether a DataLoader's workers live."""
+    found = clock.ended(40, lambda now: [WAITS, standing(1, doing, wakes=int((now - 100) / every_s))])
+    assert found == ([1] if ends else [])
+
+
 def test_a_rank_is_not_ended_while_another_of_its_node_moves(clock):
     assert clock.ended(300, [standing(1, "script")], lives=[life(0), life(1)]) == []
 
 
-def test_a_rank_that_nobody_waits_for_is_not_ended(clock):
-    assert clock.ended(300, [standing(0, "script"), standing(1, "script")]) == []
+@pytest.mark.parametrize("doing", ["script", "stopped"])
+def test_a_rank_that_nobody_waits_for_is_not_ended(clock, doing):
+    assert clock.ended(300, [standing(0, "script"), standing(1, doing)]) == []
 
 
 def test_a_pause_that_ends_counts_for_nothing_later(clock):
@@ -89,8 +101,10 @@ def test_with_several_nodes_a_rank_is_ended_only_once_all_nodes_report_being_stu
     assert clock.ended(300, alone) == [], "nobody waits"
     others.others = end_stuck_rank.WAITING
     assert clock.ended(40, alone) == [1]
-    assert clock.ended(2, [], lives=[life(1)]) == []
-    assert others.ranks_state == end_stuck_rank.MOVING
+    for lives in ([life(1)], [replace(life(1), code=0)]):
+        others.ranks_state = ""
+        assert clock.ended(2, [], lives) == []
+        assert others.ranks_state == end_stuck_rank.MOVING, "a rank that computes, or that has ended, is not asleep"
 
 
 @pytest.mark.parametrize("part", [end_stuck_rank.MOVING, "", "anything"])

@@ -160,6 +160,12 @@ def test_after_a_pause_a_few_letters_are_seen_and_the_rest_is_hidden_when_it_com
     assert mask.take(b"so far sk-4711-sesame-o") + mask.rest() == b"so far ***"
 
 
+@pytest.mark.holds("secrets-masked")
+@pytest.mark.parametrize("other", ["e-----------", "me-and-others-too"])
+def test_the_larger_part_of_a_value_is_hidden_at_the_end_though_it_may_be_the_beginning_of_another(other):
+    assert masked(b"so far sk-4711-sesame", [KEY, other]) == b"so far ***"
+
+
 def test_a_whole_line_is_shown_after_a_pause_though_its_end_may_continue_below():
     mask = Mask(["0123456789abcdef"])
     assert mask.take(b"loss 0\n") == b"loss 0\n"
