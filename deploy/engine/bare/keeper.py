@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from . import processes
@@ -173,7 +173,7 @@ class Keeper:
         """Store which processes hide their mark, for a command that cleans up after this keeper was killed."""
         if time.monotonic() > self._noted + _NOTE_S:
             self._noted = time.monotonic()
-            hidden = processes.hidden(self._container.id, os.getpid(), self._state["Pid"])
+            hidden = processes.hidden(self._container.id, os.getpid())
             if hidden != self._hidden:
                 with suppress(OSError):  # on a full disk, try again later
                     write(f"{self._container.folder}/hidden.json", hidden)
@@ -185,7 +185,7 @@ def run_here(container: Container, interactive: bool) -> int:
     container.hold()
     processes.make_root(container)
     processes.adopt()
-    pid = spawn(container, words_of(container), interactive)
+    pid = processes.spawn(container, words_of(container), interactive).pid
     container.keep({**running(pid), "Restarts": 0})
     code = wait_for(pid)
     processes.sweep(container, os.getpid())
@@ -202,12 +202,11 @@ def running(pid: int) -> dict[str, Any]:
 
 def spawn_read(container: Container, words: Sequence[str], interactive: bool) -> tuple[int, selectors.BaseSelector]:
     """Start a program in a container; `arrived` reads its output."""
-    pipes, ready = {stream: os.pipe() for stream in (1, 2)}, selectors.DefaultSelector()
-    pid = spawn(container, words, interactive, {stream: end for stream, (_, end) in pipes.items()})
-    for stream, (reading, end) in pipes.items():
-        os.close(end)
-        ready.register(io.FileIO(reading), selectors.EVENT_READ, stream)
-    return pid, ready
+    begun, ready = processes.spawn(container, words, interactive, piped=True), selectors.DefaultSelector()
+    for stream, pipe in ((1, begun.stdout), (2, begun.stderr)):
+        assert pipe
+        ready.register(pipe, selectors.EVENT_READ, stream)
+    return begun.pid, ready
 
 
 def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Iterator[tuple[int, bytes]]:
@@ -219,35 +218,16 @@ def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Itera
             ready.unregister(key.fileobj)
 
 
-def spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:
-    """Start a program in a container. `out`: descriptors for its output streams, if not this process's own."""
-    environment = processes.variables(container)
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        processes.end_with_parent()
-        if not interactive:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for stream, descriptor in out.items():
-            os.dup2(descriptor, stream)
-        processes.become(container, words, environment)
-    except BaseException as failed:
-        os.write(2, f"docker: {failed}\n".encode())
-    finally:
-        os._exit(127)
-
-
 def lines(
-    container: Container, follow: bool = False, since: str = "", tail: str = "all"
-) -> Iterator[tuple[str, bytes]]:
-    """The lines that a container has written since a time, each with its time; with `follow`, until it ends."""
+    container: Container, times: bool = False, tail: str = "all", since: str = "", follow: bool = False
+) -> Iterator[bytes]:
+    """The lines that a container has written since a time, with `times` in front; with `follow`, until it ends."""
     seen = _read_log(container, follow)
     # The log may have 100 MB, and few lines may be wanted: only these are parsed.
     for line in seen if tail == "all" else deque(seen, maxlen=int(tail)):
-        match = re.fullmatch(rb"(\S+) [12] ([EC]) (.*)", line, re.DOTALL)
-        if match and (at := match[1].decode()) >= since:
-            yield at, match[3] + b"\n" * (match[2] == b"E")
+        match = re.fullmatch(rb"(\S+ )[12] ([EC]) (.*)", line, re.DOTALL)
+        if match and match[1] >= since.encode():
+            yield match[1] * times + match[3] + b"\n" * (match[2] == b"E")
 
 
 def _read_log(container: Container, follow: bool) -> Iterator[bytes]:

@@ -52,13 +52,9 @@ def _ps(options: Options, _: list[str]) -> None:
     filters = [each.split("=", 1) for each in options.get("filter", [])]
     every = "all" in options or any(key == "status" for key, _ in filters)
     for container in store.matching(filters):
-        state = container.state
-        if not every and state["Status"] not in store.RUNS:
-            continue
-        id = container.id if "no-trunc" in options else container.id[:12]
-        row = {"ID": id, "Names": container.name, "Image": container.config["Image"]}
-        row |= {"Status": store.status_words(state), "Labels": container.config["Labels"]}
-        _say(row, options, id)
+        row, id = container.row(), container.id if "no-trunc" in options else container.id[:12]
+        if every or row["State"] in store.RUNS:
+            _say({**row, "ID": id, "Names": container.name, "Image": container.config["Image"]}, options, id)
 
 
 def _run(options: Options, words: list[str]) -> int:
@@ -77,13 +73,14 @@ def _run(options: Options, words: list[str]) -> int:
 def _exec(options: Options, rest: list[str]) -> int:
     container = store.find("".join(rest[:1]))
     container.require_running()
-    return keeper.wait_for(keeper.spawn(container, rest[1:], "interactive" in options))
+    return keeper.wait_for(processes.spawn(container, rest[1:], "interactive" in options).pid)
 
 
 def _logs(options: Options, names: list[str]) -> None:
     since, tail = arguments.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
-    for at, text in keeper.lines(store.find("".join(names)), "follow" in options, since, tail):
-        sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
+    container = store.find("".join(names))
+    for line in keeper.lines(container, "timestamps" in options, tail, since, "follow" in options):
+        sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
 
 

@@ -11,7 +11,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from .store import RUNS, Container, Refused, bytecode, pairs, read
+from .store import RUNS, TYPE_CHECKING, Container, Refused, bytecode, pairs, read
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -39,11 +42,6 @@ def _prctl(what: int, value: int) -> None:
 def adopt() -> None:
     """Make orphaned processes this process's children, so that none of a container's processes gets out of sight."""
     _prctl(_SUBREAPER, 1)
-
-
-def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends."""
-    _prctl(_DEATH, signal.SIGKILL)
 
 
 def variables(container: Container) -> dict[str, str]:
@@ -85,36 +83,51 @@ def make_root(container: Container) -> None:
             os.symlink(mount["Source"], place)
 
 
-def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Replace this new process by the program `words` of a container. It returns only by an exception."""
-    os.setsid()
-    os.closerange(3, 4096)
+def spawn(container: Container, words: Sequence[str], interactive: bool, piped: bool = False) -> Popen[bytes]:
+    """Start a program in a container, with this process's own input and output. Raises Refused.
+
+    `interactive`: if not, its input is empty. `piped`: its output goes into pipes.
+    """
+    import subprocess
+
+    output = subprocess.PIPE if piped else None
+    place = placed(container.config["WorkingDir"], _places(container))
+    try:
+        begun = subprocess.Popen(
+            words,
+            bufsize=0,
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: _prepare(container),
+            cwd=place if os.path.isdir(place) else "/",
+            env=variables(container),
+            start_new_session=True,
+            umask=0o022,
+        )
+    except OSError as failed:
+        raise Refused(f"cannot start {words[0]}: {failed}", 500) from failed
+    begun.returncode = 0  # otherwise its destructor could reap the process, whose exit code keeper.wait_for wants
+    return begun
+
+
+def _prepare(container: Container) -> None:
+    """In the new process: let the kernel kill it when its parent ends, and give it the container's limits."""
+    _prctl(_DEATH, signal.SIGKILL)
     for name, text in container.config["Limits"]:
         kind, soft = getattr(resource, f"RLIMIT_{name.upper()}"), int(text)
         hard = resource.getrlimit(kind)[1]
         most = soft if hard == resource.RLIM_INFINITY else hard if soft < 0 else min(soft, hard)
         with suppress(OSError, ValueError):
             resource.setrlimit(kind, (most, hard))
-    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        os.chdir(placed(container.config["WorkingDir"], _places(container)))
-    except OSError:
-        os.chdir("/")
-    os.umask(0o022)
-    try:
-        os.execvpe(words[0], list(words), environment)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"exec: {words[0]!r}: executable file not found in $PATH") from None
 
 
-def hidden(id: str, parent: int, first: int) -> dict[str, str]:
-    """Processes below `parent` without the container's mark: when each began, by process id.
-
-    The `first` process is left out: it has no mark until it has become the container's program.
-    """
+def hidden(id: str, parent: int) -> dict[str, str]:
+    """Processes below `parent` without the container's mark: when each began, by process id."""
     living = _living()
-    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent, first}}
+    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent}}
 
 
 def members(container: Container, *parents: int) -> set[int]:

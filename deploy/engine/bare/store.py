@@ -33,9 +33,9 @@ class Refused(Exception):
 def root() -> str:
     """The engine's folder for this host: several hosts may share a home."""
     folder = os.path.expanduser(f"~/.muster/bare/{os.uname().nodename}")
-    if not os.path.isdir(f"{folder}/commands"):
+    if not os.path.isdir(f"{folder}/volumes"):
         os.umask(0o077)
-        for part in ("containers", "images", "volumes", "commands"):
+        for part in ("containers", "images", "volumes"):
             os.makedirs(f"{folder}/{part}", exist_ok=True)
     return folder
 
@@ -171,7 +171,6 @@ class Container:
     def about(self) -> dict[str, Any]:
         """The container in the form of Docker's API."""
         state, config = self.state, self.config
-        given = {name: config[name] for name in ("Labels", "Env", "Image", "Cmd", "Entrypoint", "WorkingDir", "User")}
         return {
             "Id": self.id,
             "Name": f"/{self.name}",
@@ -183,10 +182,18 @@ class Container:
                 **{name: state.get(name, "") for name in ("Status", "StartedAt", "FinishedAt")},
             },
             "RestartCount": state.get("Restarts", 0),
-            "Config": {**given, "Hostname": os.uname().nodename},
+            "Config": {**config, "Hostname": os.uname().nodename},
             "Mounts": [{**mount, "Destination": mount["Target"]} for mount in config["Mounts"]],
             "HostConfig": {"DeviceRequests": config["Devices"] or None},
         }
+
+    def row(self) -> dict[str, Any]:
+        """The container in a list of Docker's API."""
+        about = self.about()
+        status, labels = about["State"]["Status"], self.config["Labels"]
+        words = {"running": "Up"}.get(status, f"{status.capitalize()} ({about['State']['ExitCode']})")
+        made = int(os.path.getmtime(f"{self.folder}/config.json"))
+        return {**about, "Names": [self.name], "State": status, "Status": words, "Labels": labels, "Created": made}
 
 
 def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
@@ -229,26 +236,6 @@ def matching(filters: list[list[str]]) -> list[Container]:
         and others <= {each.name, each.id}
         and (not states or each.state["Status"] in states)
     ]
-
-
-def status_words(state: dict[str, Any]) -> str:
-    """A state in the words of `docker ps`."""
-    code, since = state.get("ExitCode", 0), state.get("StartedAt", "")[11:19]
-    words = {"created": "Created", "running": f"Up since {since}", "restarting": f"Restarting ({code})"}
-    return words.get(state["Status"], f"Exited ({code}) at {state.get('FinishedAt', '')[11:19]}")
-
-
-def command(id: str) -> str:
-    """The path of the file about a command in a container."""
-    return f"{root()}/commands/{id}.json"
-
-
-def forget_commands() -> None:
-    """Remove the files of commands that are more than an hour old."""
-    for old in _paths("commands"):
-        with suppress(OSError):
-            if time.time() - os.path.getmtime(old) > 3600:
-                os.unlink(old)
 
 
 def find(name: str) -> Container:
