@@ -104,17 +104,16 @@ def _rm(options: Options, names: list[str]) -> int:
 
 
 def _image_add(_: Options, words: list[str]) -> None:
-    """Add an image NAME with the Python of the environment in VOLUME, or with the host's own if VOLUME is empty."""
-    import hashlib
+    """Add an image NAME with the Python of the environment in VOLUME, or with the host's own if VOLUME is empty.
 
-    name, volume = words
+    The other words are variables of its containers.
+    """
+    name, volume, *variables = words
     base = f"{store.root()}/volumes/{volume}/data" if volume else _plain_python()
+    path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     # The name of an environment's volume ends with a digest of its content.
     content = volume.rpartition("-")[2] or f"{store.python_version()} {os.uname().machine}"
-    layer = f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
-    path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    settings = {"Env": [f"PATH={path}", "PYTHONUNBUFFERED=1"]}
-    store.keep_image(name, {"Config": settings, "Base": base}, [layer])
+    store.add_image(name, content, base, [f"PATH={path}", "PYTHONUNBUFFERED=1", *variables])
 
 
 def _plain_python() -> str:
@@ -137,22 +136,6 @@ def _lend_bytecode(library: str) -> None:
             for name in names:
                 with suppress(OSError):
                     os.symlink(f"{folder}/{name}", f"{place}/{name}")
-
-
-def _load(*_: Any) -> None:
-    """Load an archive with the settings of an image whose layers are on this host already."""
-    import tarfile
-
-    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-        entries = {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry))}
-    (about,) = json.loads(entries["manifest.json"])
-    config = json.loads(entries[about["Config"]])
-    layers = config["rootfs"]["diff_ids"]
-    known = next((image for image in store.images() if image["RootFS"]["Layers"] == layers), None)
-    if not known:
-        raise Refused("no container engine is on this host: it takes no layers of an image")
-    settings = {"Config": config["config"], "Base": known["Base"]}
-    store.keep_image(about["RepoTags"][0], settings, layers)
 
 
 def _volume_ls(options: Options, _: list[str]) -> None:
@@ -188,10 +171,8 @@ _COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
     "logs": _logs,
     "events": _events,
     "rm": _rm,
-    "load": _load,
     "image inspect": lambda options, names: _each(names, lambda name: _say(store.image(name), options)),
     "image ls": lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()}))),
-    "image rm": lambda _, names: _each(names, store.drop_image),
     "image add": _image_add,
     "volume create": _volume_create,
     "volume ls": _volume_ls,

@@ -282,28 +282,23 @@ def image(name: str) -> dict[str, Any]:
     raise Refused(f"No such image: {name}", 404)
 
 
-def keep_image(name: str, settings: dict[str, Any], layers: list[str]) -> None:
-    """Store an image under its name; `settings`: its configuration, and the folder of its Python."""
+def add_image(name: str, content: str, base: str, variables: list[str]) -> None:
+    """Store an image under its name: `base` is the folder of its Python. Equal `content` means an equal environment."""
     import hashlib
 
-    id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
-    about = {"Id": f"sha256:{id}", "RepoTags": [name], "RootFS": {"Layers": layers}}
+    layer, id = (f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for text in (content, f"{name} {content}"))
     machine = os.uname().machine
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    write(_place(name), {**about, "Os": "linux", "Architecture": architecture, **settings})
-
-
-def _place(image: str) -> str:
-    return f"{root()}/images/{image.replace('/', '=')}.json"
-
-
-def drop_image(name: str) -> None:
-    """Remove an image; its environment is a volume, and stays. Raises Refused if a container uses the image."""
-    about = image(name)
-    if any(each.config["ImageId"] == about["Id"] for each in containers()):
-        raise Refused(f"conflict: unable to remove {name}: a container is using it", 409)
-    with suppress(FileNotFoundError):
-        os.unlink(_place(about["RepoTags"][0]))
+    about = {
+        "Id": id,
+        "RepoTags": [name],
+        "RootFS": {"Layers": [layer]},
+        "Os": "linux",
+        "Architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+        # By these labels Muster knows an image of its own (send/image/model.py).
+        "Config": {"Env": variables, "Labels": {"muster.image": layer, "muster.top": layer}},
+        "Base": base,
+    }
+    write(f"{root()}/images/{name.replace('/', '=')}.json", about)
 
 
 def volume(name: str, labels: dict[str, str] | None = None) -> str:
