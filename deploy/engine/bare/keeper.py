@@ -48,8 +48,7 @@ class Log:
         """Write the last lines that did not end with a newline."""
         for stream, rest in self._rest.items():
             if rest:
-                self._write(stream, b"E", rest)
-            self._rest[stream] = b""
+                self.feed(stream, b"\n")
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
         with suppress(OSError):  # on a full disk, only log lines are lost

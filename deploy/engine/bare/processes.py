@@ -50,32 +50,30 @@ def variables(container: Container) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if re.fullmatch(_LOGIN_VARIABLES, name)}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch, "PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
-    paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATH_VARIABLES, name)}
+    paths = {name: placed(container, own[name]) for name in own if re.fullmatch(_PATH_VARIABLES, name)}
     for device in config["Devices"]:
         if device["DeviceIDs"]:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(device["DeviceIDs"])
     return {**own, **paths, MARK: container.id}
 
 
-def _places(container: Container) -> list[tuple[str, str]]:
-    return [(mount["Target"], mount["Source"]) for mount in container.config["Mounts"]]
-
-
-def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """The text with a container's paths replaced by the host's; replacements are not replaced again."""
-    known = dict(places)
+def placed(container: Container, text: str) -> str:
+    """The text with the container's paths replaced by the host's; replacements are not replaced again."""
+    known = {mount["Target"]: mount["Source"] for mount in container.config["Mounts"]}
     targets = "|".join(re.escape(target) for target in sorted(known, key=len, reverse=True))
-    return re.sub(rf"(?<![\w./-])(?:{targets})(?![\w.-])", lambda match: known[match[0]], text) if known else text
+    return re.sub(rf"(?<![\w./-])(?:{targets})(?![\w.-])", lambda match: known[match[0]], text)
 
 
 def make_root(container: Container) -> None:
     """Make the container's folder: a link for each mount, at its path in the container, and a /tmp of its own."""
     scratch = container.scratch
-    if os.path.islink(scratch) or (os.path.exists(scratch) and os.stat(scratch).st_uid != os.getuid()):
+    with suppress(FileExistsError):
+        os.mkdir(scratch, 0o700)
+    seen = os.lstat(scratch)
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
         raise Refused(f"{scratch} belongs to somebody else")
     for part in ("tmp", "run", "dev/shm", "muster"):
         os.makedirs(f"{scratch}/{part}", 0o700, exist_ok=True)
-    os.chmod(scratch, 0o700)
     for mount in sorted(container.config["Mounts"], key=lambda each: len(each["Target"])):
         place = f"{scratch}/{mount['Target'].strip('/')}"
         with suppress(FileExistsError):
@@ -91,7 +89,7 @@ def spawn(container: Container, words: Sequence[str], interactive: bool, piped: 
     import subprocess
 
     output = subprocess.PIPE if piped else None
-    place = placed(container.config["WorkingDir"], _places(container))
+    place = placed(container, container.config["WorkingDir"])
     try:
         begun = subprocess.Popen(
             words,

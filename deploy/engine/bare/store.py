@@ -71,14 +71,15 @@ def about_engine() -> dict[str, Any]:
     }
 
 
-def now(ago_s: float = 0) -> str:
-    """The time as engines write it: later times also compare as greater text. `ago_s`: seconds before now."""
-    return written(time.time_ns() - int(ago_s * 10**9))
+def now() -> str:
+    """The time as engines write it: later times also compare as greater text."""
+    return written(time.time())
 
 
-def written(moment: int) -> str:
-    """Nanoseconds since 1970 as engines write a time."""
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
+def written(seconds: float) -> str:
+    """Seconds since 1970 as engines write a time."""
+    micros = int(seconds * 10**6)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(micros // 10**6))}.{micros % 10**6:06d}000Z"
 
 
 def read(path: str) -> Any:
@@ -207,7 +208,7 @@ def containers() -> list[Container]:
     """All containers on this host, the newest first. AutoRemove containers that were left behind are removed now."""
     made = [Container(folder) for folder in _paths("containers")]
     # A container with AutoRemove is started within a minute after it is created.
-    ends = {"exited": now(), "created": now(60)}
+    ends = {"exited": now(), "created": written(time.time() - 60)}
     stay = []
     for each in made:
         if each.config.get("AutoRemove") and each.config["Created"] < ends.get(each.state["Status"], ""):
