@@ -71,14 +71,16 @@ def start(container: Container) -> None:
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
-    os.close(os.open(container.wanted, os.O_CREAT, 0o600))
+    open(container.wanted, "w").close()
     # The keeper is started as a new program: its command line has no words of the run, so somebody who kills processes
     # by name does not kill it.
     line = [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0], "keep", container.id]
     nothing = subprocess.DEVNULL
-    begun = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True)
+    begun = subprocess.Popen(
+        line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, errors="replace", start_new_session=True
+    )
     assert begun.stderr
-    if (words := begun.stderr.read().decode(errors="replace")) != _STARTED:
+    if (words := begun.stderr.read()) != _STARTED:
         raise Refused(words.strip().rpartition("\n")[2] or "the container's keeper ended", 500)
 
 
@@ -117,7 +119,7 @@ class Keeper:
 
     def __init__(self, container: Container) -> None:
         self._container, self._log = container, Log(container)
-        self._state: dict[str, Any] = {**container.noted(), "Restarts": 0}
+        self._state: dict[str, Any] = {"Restarts": 0}
         self._noted, self._hidden = 0.0, dict[str, str]()
 
     def run(self) -> None:
@@ -185,7 +187,7 @@ def run_here(container: Container, interactive: bool) -> int:
     processes.make_root(container)
     processes.adopt()
     pid = processes.spawn(container, words_of(container), interactive).pid
-    container.keep({**running(pid), "Restarts": 0})
+    container.keep(running(pid))
     code = wait_for(pid)
     processes.sweep(container, os.getpid())
     container.keep(ended(container.noted(), code))
@@ -260,7 +262,7 @@ def end(container: Container) -> None:
     with suppress(Refused):
         processes.send(container, signal.SIGKILL)
     limit = time.monotonic() + _WAIT_S
-    while os.path.exists(container.folder) and container.is_kept() and time.monotonic() < limit:
+    while container.is_kept() and time.monotonic() < limit:
         time.sleep(0.01)
     processes.sweep(container)
     remove(container)

@@ -85,11 +85,10 @@ def _logs(options: Options, names: list[str]) -> None:
 
 
 def _events(options: Options, _: list[str]) -> None:
-    """Print the ends of one container between two times: the only events that Muster asks for."""
-    named = store.pairs(options.get("filter", []))
-    for at, code in store.find(named.get("container", "")).noted().get("Ends", []):
-        if options["since"][0] <= at <= options["until"][0]:
-            print(filled(options["format"][0], {"Actor": {"Attributes": {"exitCode": str(code)}}}))
+    """Print the last end of one container, if it was between two times: the only event that Muster asks for."""
+    state = store.find(store.pairs(options["filter"])["container"]).noted()
+    if options["since"][0] <= state.get("FinishedAt", "") <= options["until"][0]:
+        print(filled(options["format"][0], {"Actor": {"Attributes": {"exitCode": str(state["ExitCode"])}}}))
 
 
 def _rm(options: Options, names: list[str]) -> int:

@@ -113,11 +113,12 @@ def _prepare(container: Container) -> None:
     """In the new process: let the kernel kill it when its parent ends, and give it the container's limits."""
     _prctl(_DEATH, signal.SIGKILL)
     for name, text in container.config["Limits"]:
-        kind, soft = getattr(resource, f"RLIMIT_{name.upper()}"), int(text)
+        kind = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(kind)[1]
-        most = soft if hard == resource.RLIM_INFINITY else hard if soft < 0 else min(soft, hard)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(kind, (most, hard))
+        for soft in (int(text), hard):  # the login may have a lower limit, which is then the limit
+            with suppress(OSError, ValueError):
+                resource.setrlimit(kind, (soft, hard))
+                break
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
 
@@ -196,21 +197,18 @@ def sweep(container: Container, *parents: int) -> None:
 
 def _drop_segments(container: Container) -> None:
     """Remove this user's shared memory that a library made since the container began and that no process uses now."""
-    try:
-        began = os.path.getmtime(f"{container.folder}/config.json")
-        names = [name for name in os.listdir("/dev/shm") if re.match(_SEGMENTS, name)]
-    except OSError:
-        return
-    used = _used() if names else ()
-    for name in names:
-        with suppress(OSError):
-            seen = os.lstat(f"/dev/shm/{name}")
-            is_mine = stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began
-            if is_mine and name not in used:
+    with suppress(OSError):
+        began, mine = os.path.getmtime(f"{container.folder}/config.json"), []
+        for entry in os.scandir("/dev/shm"):
+            if re.match(_SEGMENTS, entry.name) and entry.is_file(follow_symlinks=False):
+                seen = entry.stat(follow_symlinks=False)
+                mine += [entry.name] if seen.st_uid == os.getuid() and seen.st_mtime >= began else []
+        for name in set(mine) - (_used() if mine else set()):
+            with suppress(OSError):
                 os.unlink(f"/dev/shm/{name}")
 
 
-def _used() -> list[str]:
+def _used() -> set[str]:
     """The names in shared memory that a process of this user has mapped or open."""
     seen = []
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -219,7 +217,7 @@ def _used() -> list[str]:
             for entry in os.scandir(f"/proc/{name}/fd"):
                 with suppress(OSError):
                     seen.append(os.readlink(entry.path))
-    return re.findall(r"/dev/shm/(\S+)", "\n".join(seen))
+    return set(re.findall(r"/dev/shm/(\S+)", "\n".join(seen)))
 
 
 def send(container: Container, number: int) -> None:

@@ -199,9 +199,7 @@ class Container:
 
 def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
     """The state after the container ended with this code."""
-    at = now()
-    ends = [*state.get("Ends", [])[-20:], [at, code]]
-    return {**state, "Status": "exited", "ExitCode": code, "FinishedAt": at, "Pid": 0, "Ends": ends}
+    return {**state, "Status": "exited", "ExitCode": code, "FinishedAt": now(), "Pid": 0}
 
 
 def containers() -> list[Container]:
@@ -241,10 +239,10 @@ def matching(filters: list[list[str]]) -> list[Container]:
 
 def find(name: str) -> Container:
     """The container with this name or id; the beginning of the id is enough. Raises Refused."""
-    named = [each for each in containers() if name and (name == each.name or each.id.startswith(name))]
-    if not named:
-        raise Refused(f"No such container: {name}", 404)
-    return named[0]
+    for each in containers():
+        if name and (name == each.name or each.id.startswith(name)):
+            return each
+    raise Refused(f"No such container: {name}", 404)
 
 
 def add(config: dict[str, Any]) -> Container:
