@@ -85,7 +85,7 @@ def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
     tag = official.choose(machines)[0].tag if machines else official.USUAL.tag
     torch, cuda, *_ = tag.split("-")
     build = cuda.replace("cuda", "cu").replace(".", "") if machines else "cpu"
-    content = _packages(torch, job) + "\n".join(at_home({})).encode()
+    content = _packages(torch, job) + repr(at_home({})).encode()
     return f"{BARE}{torch}-{build}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
@@ -112,8 +112,8 @@ def begin(hosts: Shipment) -> EnvironmentBuild | None:
     if not base.startswith(BARE):
         return None
     look = ("docker", "image", "inspect", base)
-    asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
-    lacking = [session for session in hosts.sessions if asked[session.name]]
+    lacks = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
+    lacking = [session for session in hosts.sessions if lacks[session.name]]
     if not lacking:
         return None
     torch, build, _ = base.removeprefix(BARE).split("-")
@@ -125,8 +125,8 @@ def begin(hosts: Shipment) -> EnvironmentBuild | None:
                 f"{name}: {amount(fact.room)} are free for {base}, which needs {amount(need)}",
                 install_bare.OTHER_DISK.format(name),
             )
-        who = (fact.user, (fact.uid, fact.gid))
-        places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))
+        owner, where = (fact.uid, fact.gid), session.host.destination
+        places.append(DockerPlace(name, session, PYTHON, fact.user, owner, where=where, bare=True))
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
     foreseen = BackgroundTask(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
@@ -140,8 +140,8 @@ def bring(hosts: Shipment, console: Console, making: EnvironmentBuild | None) ->
     """
     if not making:
         return None
-    base, lacking, build = hosts.base, making.sessions, making.build
-    console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
+    base, build = hosts.base, making.build
+    console.note(f"{several(len(making.sessions), 'host')}: making the environment {base}, once")
     ahead = []
 
     def resolve_next(coming: Base) -> None:
@@ -157,5 +157,5 @@ def bring(hosts: Shipment, console: Console, making: EnvironmentBuild | None) ->
         session.run(("docker", "image", "add", base, made.environments[session.name], *at_home({})))
         audit.note(session, audit.Action.MADE, base)
 
-    on_all(lacking, name_it).all()
+    on_all(making.sessions, name_it).all()
     return next(iter(ahead), None)

@@ -155,8 +155,7 @@ def run_image(base: Base, tag: str) -> Image:
     not an image name.
     """
     if base.name.startswith(BARE):
-        mark = base.settings.get("Labels", {}).get(MARK, "")
-        return Image(base.name, b"", base.layers, mark, base.architecture, base.system)
+        return Image(base.name, b"", base.layers, "".join(base.layers), base.architecture, base.system)
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
     # The label has the top layer, because images that a user builds from this one inherit the labels.
     top = base.layers[-1] if base.layers else ""
