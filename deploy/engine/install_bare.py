@@ -27,13 +27,15 @@ class LackingHost(NamedTuple):
     old: str
 
 
-def install(session: Session, own: str) -> LackingHost | None:
+def install(session: Session, own: str, same: bool) -> LackingHost | None:
     """Install the engine below ~/.muster/bin. `own`: the Python that `install_python` installs. Raises DeployError.
+
+    `same`: no other Python will do.
 
     Returns what the host lacks, or None.
     """
     host, (digest, modules) = session.name, _packed()
-    done = session.run(_SCRIPT("bring-bare", digest, own), input=modules, check=False)
+    done = session.run(_SCRIPT("bring-bare", digest, own, "same" * same), input=modules, check=False)
     if done.code:
         words = f"{host}: Muster cannot put the program that runs its nodes below ~/.muster: {_last(done)}"
         raise DeployError(words, f"on {host}: ls -ld ~ ~/.muster /workspace; df -h ~")

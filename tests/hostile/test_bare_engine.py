@@ -368,7 +368,7 @@ def test_a_running_command_survives_another_muster_version_at_its_login(engine):
     os.utime(place / "old", (0, 0))
     for digest in ("first", "second"):
         brought = subprocess.run(
-            install_bare._SCRIPT("bring-bare", digest, ""),
+            install_bare._SCRIPT("bring-bare", digest, "", ""),
             env={"HOME": str(engine.home), "PATH": os.environ["PATH"]},
             input=modules,
             capture_output=True,
@@ -387,7 +387,7 @@ def test_a_broken_engine_does_not_replace_a_working_one(engine):
     given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
     whole = install_bare._packed()[1]
     for digest, modules, code in (("first", whole, 0), ("second", broken, 3), ("third", whole[:-9], 1)):
-        words = install_bare._SCRIPT("bring-bare", digest, "")
+        words = install_bare._SCRIPT("bring-bare", digest, "", "")
         assert subprocess.run(words, env=given, input=modules, capture_output=True).returncode == code
     place = engine.home / ".muster/bin"
     assert subprocess.run([place / "docker", "ps"], env=given).returncode == 0

@@ -10,12 +10,14 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from . import keeper, processes, store
-from .store import Any, Refused, read, write
+from .store import Any, Container, Refused, read, write
 
-_PIECE, _MOST_HEAD, _MOST_BODY = 1 << 16, 1 << 16, 1 << 20
+_MOST_HEAD, _MOST_BODY = 1 << 16, 1 << 20
+# How much of a container's id its commands' ids begin with.
+_SHORT = 12
 # The head of an answer after which the connection only carries one command's input and output.
 _UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 
@@ -28,10 +30,9 @@ def serve() -> None:
         method, target, _ = rows[0].split(" ", 2)
         size = next((int(row.split(":")[1]) for row in rows if row.lower().startswith("content-length:")), 0)
         body = json.loads(source.read(min(size, _MOST_BODY)) or b"null")
-        parts = urlsplit(target)
-        path, query = unquote(parts.path), {name: values[0] for name, values in parse_qs(parts.query).items()}
+        path, _, query = target.partition("?")
         try:
-            status, answer = _answer(method, path, query, body)
+            status, answer = _answer(method, unquote(path), dict(parse_qsl(query)), body)
         except Refused as refused:
             status, answer = refused.status, {"message": str(refused)}
         data = b"" if answer is None else json.dumps(answer).encode()
@@ -60,65 +61,65 @@ def _frame(stream: int, data: bytes) -> None:
 def _answer(method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
     for wanted, pattern, work in _ROUTES:
         if wanted == method and (match := re.fullmatch(pattern, path)):
-            answer = work(query, body, *match.groups())
+            answer = work("".join(match.groups()), query, body)
             return 204 if answer is None else 200, answer
     raise Refused("page not found", 404)
 
 
-def _list(query: dict[str, str], *_: Any) -> Any:
+def _list(_: str, query: dict[str, str], __: Any) -> Any:
     labels = json.loads(query.get("filters", "{}")).get("label", [])
-    rows = []
-    for each in store.matching([["label", label] for label in labels]):
-        about = each.about()
-        row = {**about, "Names": [each.name], "State": about["State"]["Status"], "Labels": each.config["Labels"]}
-        row |= {"Status": store.status_words(each.state)}
-        rows.append({**row, "Created": int(os.path.getmtime(f"{each.folder}/config.json"))})
-    return rows
+    return [each.row() for each in store.matching([["label", label] for label in labels])]
 
 
-def _logs(query: dict[str, str], _: Any, name: str) -> None:
-    times = query.get("timestamps") == "1"
-    lines = keeper.lines(store.find(name), tail=query.get("tail", "all"))
+def _logs(name: str, query: dict[str, str], _: Any) -> None:
+    lines = keeper.lines(store.find(name), times=query.get("timestamps") == "1", tail=query.get("tail", "all"))
     _send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
-    for at, text in lines:
-        _frame(1, (f"{at} ".encode() if times else b"") + text)
+    for line in lines:
+        _frame(1, line)
     sys.exit(0)
 
 
-def _make_command(_: Any, body: dict[str, Any], name: str) -> Any:
-    id, container = os.urandom(32).hex(), store.find(name)
+def _make_command(name: str, _: Any, body: dict[str, Any]) -> Any:
+    container = store.find(name)
     container.require_running()
-    store.forget_commands()
-    write(store.command(id), {"Container": container.id, "Words": body["Cmd"], "Input": body["AttachStdin"]})
+    # The beginning of a command's id is its container's, which has the command's file.
+    id = container.id[:_SHORT] + os.urandom(16).hex()
+    write(_command(container, id), {"Words": body["Cmd"], "Input": body["AttachStdin"]})
     return {"Id": id}
 
 
-def _command(id: str) -> dict[str, Any]:
-    about = read(store.command(id))
-    if about is None:
-        raise Refused(f"No such exec instance: {id}", 404)
-    return dict(about)
+def _command(container: Container, id: str) -> str:
+    return f"{container.folder}/command-{id}.json"
 
 
-def _command_ended(_: Any, __: Any, id: str) -> Any:
-    code = _command(id).get("Code")
-    return {"Running": code is None, "ExitCode": code}
+def _find_command(id: str) -> tuple[Container, dict[str, Any]]:
+    """A command, and its container. Raises Refused."""
+    container = store.find(id[:_SHORT])
+    if about := read(_command(container, id)):
+        return container, about
+    raise Refused(f"No such exec instance: {id}", 404)
 
 
-def _run_command(_: Any, __: Any, id: str) -> None:
+def _command_ended(id: str, *_: Any) -> Any:
+    container, about = _find_command(id)
+    if "Code" in about:
+        os.unlink(_command(container, id))
+    return {"Running": "Code" not in about, "ExitCode": about.get("Code")}
+
+
+def _run_command(id: str, *_: Any) -> None:
     """Run a command over this connection, which is then used for nothing else.
 
     The command itself reads the connection as its input. If the client leaves, the command ends.
     """
-    about = _command(id)
-    container = store.find(about["Container"])
+    container, about = _find_command(id)
     container.require_running()
     pid, ready = keeper.spawn_read(container, about["Words"], about["Input"])
     _send(_UPGRADED)
     while ready.get_map():
         for stream, data in keeper.arrived(ready):
             _frame(stream, data)
-    write(store.command(id), {**about, "Code": keeper.wait_for(pid)})
+    write(_command(container, id), {**about, "Code": keeper.wait_for(pid)})
     os._exit(0)
 
 
@@ -141,24 +142,20 @@ def _size(place: str) -> int:
     return total
 
 
-def _signal(query: dict[str, str], _: Any, name: str) -> None:
+def _signal(name: str, query: dict[str, str], _: Any) -> None:
     processes.send(store.find(name), getattr(signal, query.get("signal", ""), signal.SIGKILL))
-
-
-def _by_name(work: Callable[[str], Any]) -> Callable[..., Any]:
-    return lambda _, __, name: work(name)
 
 
 _NAME = "([^/]+)"
 _ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
     ("GET", "/containers/json", _list),
-    ("GET", f"/containers/{_NAME}/json", _by_name(lambda name: store.find(name).about())),
+    ("GET", f"/containers/{_NAME}/json", lambda name, *_: store.find(name).about()),
     ("GET", f"/containers/{_NAME}/logs", _logs),
     ("POST", f"/containers/{_NAME}/kill", _signal),
-    ("DELETE", f"/containers/{_NAME}", _by_name(lambda name: keeper.end(store.find(name)))),
+    ("DELETE", f"/containers/{_NAME}", lambda name, *_: keeper.end(store.find(name))),
     ("POST", f"/containers/{_NAME}/exec", _make_command),
     ("GET", f"/exec/{_NAME}/json", _command_ended),
     ("POST", f"/exec/{_NAME}/start", _run_command),
     ("GET", "/system/df", _usage),
-    ("DELETE", f"/volumes/{_NAME}", _by_name(store.drop_volume)),
+    ("DELETE", f"/volumes/{_NAME}", lambda name, *_: store.drop_volume(name)),
 ]

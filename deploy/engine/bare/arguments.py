@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Sequence
 
 from . import store
@@ -52,10 +53,11 @@ def moment(text: str) -> str:
 
     try:
         if re.fullmatch(_AGO, text):
-            return store.now(sum(float(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text)))
+            ago = sum(float(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text))
+            return store.written(time.time() - ago)
         if re.fullmatch(r"\d{1,10}(?:\.\d{1,9})?", text):
-            return store.written(int(float(text) * 10**9))
-        return store.written(int(datetime.fromisoformat(text).timestamp() * 10**6) * 1000)
+            return store.written(float(text))
+        return store.written(datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):  # not a time, or a time that no clock can show
         raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
 
@@ -78,7 +80,6 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         "Cmd": [*rest[1:]],
         "Env": [*settings["Env"], *_variables(options)],
         "WorkingDir": given.get("workdir", "/"),
-        "User": str(os.getuid()),
         "Mounts": [*_mounts(options), {"Type": "bind", "Source": image["Base"], "Target": BASE}],
         "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
         "Devices": _devices(given.get("gpus", "")),

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from . import processes
@@ -48,8 +48,7 @@ class Log:
         """Write the last lines that did not end with a newline."""
         for stream, rest in self._rest.items():
             if rest:
-                self._write(stream, b"E", rest)
-            self._rest[stream] = b""
+                self.feed(stream, b"\n")
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
         with suppress(OSError):  # on a full disk, only log lines are lost
@@ -72,14 +71,16 @@ def start(container: Container) -> None:
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
-    os.close(os.open(container.wanted, os.O_CREAT, 0o600))
+    open(container.wanted, "w").close()
     # The keeper is started as a new program: its command line has no words of the run, so somebody who kills processes
     # by name does not kill it.
     line = [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0], "keep", container.id]
     nothing = subprocess.DEVNULL
-    begun = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True)
+    begun = subprocess.Popen(
+        line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, errors="replace", start_new_session=True
+    )
     assert begun.stderr
-    if (words := begun.stderr.read().decode(errors="replace")) != _STARTED:
+    if (words := begun.stderr.read()) != _STARTED:
         raise Refused(words.strip().rpartition("\n")[2] or "the container's keeper ended", 500)
 
 
@@ -118,7 +119,7 @@ class Keeper:
 
     def __init__(self, container: Container) -> None:
         self._container, self._log = container, Log(container)
-        self._state: dict[str, Any] = {**container.noted(), "Restarts": 0}
+        self._state: dict[str, Any] = {"Restarts": 0}
         self._noted, self._hidden = 0.0, dict[str, str]()
 
     def run(self) -> None:
@@ -173,7 +174,7 @@ class Keeper:
         """Store which processes hide their mark, for a command that cleans up after this keeper was killed."""
         if time.monotonic() > self._noted + _NOTE_S:
             self._noted = time.monotonic()
-            hidden = processes.hidden(self._container.id, os.getpid(), self._state["Pid"])
+            hidden = processes.hidden(self._container.id, os.getpid())
             if hidden != self._hidden:
                 with suppress(OSError):  # on a full disk, try again later
                     write(f"{self._container.folder}/hidden.json", hidden)
@@ -185,8 +186,8 @@ def run_here(container: Container, interactive: bool) -> int:
     container.hold()
     processes.make_root(container)
     processes.adopt()
-    pid = spawn(container, words_of(container), interactive)
-    container.keep({**running(pid), "Restarts": 0})
+    pid = processes.spawn(container, words_of(container), interactive).pid
+    container.keep(running(pid))
     code = wait_for(pid)
     processes.sweep(container, os.getpid())
     container.keep(ended(container.noted(), code))
@@ -202,12 +203,11 @@ def running(pid: int) -> dict[str, Any]:
 
 def spawn_read(container: Container, words: Sequence[str], interactive: bool) -> tuple[int, selectors.BaseSelector]:
     """Start a program in a container; `arrived` reads its output."""
-    pipes, ready = {stream: os.pipe() for stream in (1, 2)}, selectors.DefaultSelector()
-    pid = spawn(container, words, interactive, {stream: end for stream, (_, end) in pipes.items()})
-    for stream, (reading, end) in pipes.items():
-        os.close(end)
-        ready.register(io.FileIO(reading), selectors.EVENT_READ, stream)
-    return pid, ready
+    begun, ready = processes.spawn(container, words, interactive, piped=True), selectors.DefaultSelector()
+    for stream, pipe in ((1, begun.stdout), (2, begun.stderr)):
+        assert pipe
+        ready.register(pipe, selectors.EVENT_READ, stream)
+    return begun.pid, ready
 
 
 def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Iterator[tuple[int, bytes]]:
@@ -219,35 +219,16 @@ def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Itera
             ready.unregister(key.fileobj)
 
 
-def spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:
-    """Start a program in a container. `out`: descriptors for its output streams, if not this process's own."""
-    environment = processes.variables(container)
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        processes.end_with_parent()
-        if not interactive:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for stream, descriptor in out.items():
-            os.dup2(descriptor, stream)
-        processes.become(container, words, environment)
-    except BaseException as failed:
-        os.write(2, f"docker: {failed}\n".encode())
-    finally:
-        os._exit(127)
-
-
 def lines(
-    container: Container, follow: bool = False, since: str = "", tail: str = "all"
-) -> Iterator[tuple[str, bytes]]:
-    """The lines that a container has written since a time, each with its time; with `follow`, until it ends."""
+    container: Container, times: bool = False, tail: str = "all", since: str = "", follow: bool = False
+) -> Iterator[bytes]:
+    """The lines that a container has written since a time, with `times` in front; with `follow`, until it ends."""
     seen = _read_log(container, follow)
     # The log may have 100 MB, and few lines may be wanted: only these are parsed.
     for line in seen if tail == "all" else deque(seen, maxlen=int(tail)):
-        match = re.fullmatch(rb"(\S+) [12] ([EC]) (.*)", line, re.DOTALL)
-        if match and (at := match[1].decode()) >= since:
-            yield at, match[3] + b"\n" * (match[2] == b"E")
+        match = re.fullmatch(rb"(\S+ )[12] ([EC]) (.*)", line, re.DOTALL)
+        if match and match[1] >= since.encode():
+            yield match[1] * times + match[3] + b"\n" * (match[2] == b"E")
 
 
 def _read_log(container: Container, follow: bool) -> Iterator[bytes]:
@@ -281,7 +262,7 @@ def end(container: Container) -> None:
     with suppress(Refused):
         processes.send(container, signal.SIGKILL)
     limit = time.monotonic() + _WAIT_S
-    while os.path.exists(container.folder) and container.is_kept() and time.monotonic() < limit:
+    while container.is_kept() and time.monotonic() < limit:
         time.sleep(0.01)
     processes.sweep(container)
     remove(container)

@@ -52,13 +52,9 @@ def _ps(options: Options, _: list[str]) -> None:
     filters = [each.split("=", 1) for each in options.get("filter", [])]
     every = "all" in options or any(key == "status" for key, _ in filters)
     for container in store.matching(filters):
-        state = container.state
-        if not every and state["Status"] not in store.RUNS:
-            continue
-        id = container.id if "no-trunc" in options else container.id[:12]
-        row = {"ID": id, "Names": container.name, "Image": container.config["Image"]}
-        row |= {"Status": store.status_words(state), "Labels": container.config["Labels"]}
-        _say(row, options, id)
+        row, id = container.row(), container.id if "no-trunc" in options else container.id[:12]
+        if every or row["State"] in store.RUNS:
+            _say({**row, "ID": id, "Names": container.name, "Image": container.config["Image"]}, options, id)
 
 
 def _run(options: Options, words: list[str]) -> int:
@@ -77,22 +73,22 @@ def _run(options: Options, words: list[str]) -> int:
 def _exec(options: Options, rest: list[str]) -> int:
     container = store.find("".join(rest[:1]))
     container.require_running()
-    return keeper.wait_for(keeper.spawn(container, rest[1:], "interactive" in options))
+    return keeper.wait_for(processes.spawn(container, rest[1:], "interactive" in options).pid)
 
 
 def _logs(options: Options, names: list[str]) -> None:
     since, tail = arguments.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
-    for at, text in keeper.lines(store.find("".join(names)), "follow" in options, since, tail):
-        sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
+    container = store.find("".join(names))
+    for line in keeper.lines(container, "timestamps" in options, tail, since, "follow" in options):
+        sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
 
 
 def _events(options: Options, _: list[str]) -> None:
-    """Print the ends of one container between two times: the only events that Muster asks for."""
-    named = store.pairs(options.get("filter", []))
-    for at, code in store.find(named.get("container", "")).noted().get("Ends", []):
-        if options["since"][0] <= at <= options["until"][0]:
-            print(filled(options["format"][0], {"Actor": {"Attributes": {"exitCode": str(code)}}}))
+    """Print the last end of one container, if it was between two times: the only event that Muster asks for."""
+    state = store.find(store.pairs(options["filter"])["container"]).noted()
+    if options["since"][0] <= state.get("FinishedAt", "") <= options["until"][0]:
+        print(filled(options["format"][0], {"Actor": {"Attributes": {"exitCode": str(state["ExitCode"])}}}))
 
 
 def _rm(options: Options, names: list[str]) -> int:
@@ -107,17 +103,16 @@ def _rm(options: Options, names: list[str]) -> int:
 
 
 def _image_add(_: Options, words: list[str]) -> None:
-    """Add an image NAME with the Python of the environment in VOLUME, or with the host's own if VOLUME is empty."""
-    import hashlib
+    """Add an image NAME with the Python of the environment in VOLUME, or with the host's own if VOLUME is empty.
 
-    name, volume = words
+    The other words are variables of its containers.
+    """
+    name, volume, *variables = words
     base = f"{store.root()}/volumes/{volume}/data" if volume else _plain_python()
+    path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     # The name of an environment's volume ends with a digest of its content.
     content = volume.rpartition("-")[2] or f"{store.python_version()} {os.uname().machine}"
-    layer = f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
-    path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    settings = {"Env": [f"PATH={path}", "PYTHONUNBUFFERED=1"]}
-    store.keep_image(name, {"Config": settings, "Base": base}, [layer])
+    store.add_image(name, content, base, [f"PATH={path}", "PYTHONUNBUFFERED=1", *variables])
 
 
 def _plain_python() -> str:
@@ -140,22 +135,6 @@ def _lend_bytecode(library: str) -> None:
             for name in names:
                 with suppress(OSError):
                     os.symlink(f"{folder}/{name}", f"{place}/{name}")
-
-
-def _load(*_: Any) -> None:
-    """Load an archive with the settings of an image whose layers are on this host already."""
-    import tarfile
-
-    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-        entries = {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry))}
-    (about,) = json.loads(entries["manifest.json"])
-    config = json.loads(entries[about["Config"]])
-    layers = config["rootfs"]["diff_ids"]
-    known = next((image for image in store.images() if image["RootFS"]["Layers"] == layers), None)
-    if not known:
-        raise Refused("no container engine is on this host: it takes no layers of an image")
-    settings = {"Config": config["config"], "Base": known["Base"]}
-    store.keep_image(about["RepoTags"][0], settings, layers)
 
 
 def _volume_ls(options: Options, _: list[str]) -> None:
@@ -191,10 +170,8 @@ _COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
     "logs": _logs,
     "events": _events,
     "rm": _rm,
-    "load": _load,
     "image inspect": lambda options, names: _each(names, lambda name: _say(store.image(name), options)),
     "image ls": lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()}))),
-    "image rm": lambda _, names: _each(names, store.drop_image),
     "image add": _image_add,
     "volume create": _volume_create,
     "volume ls": _volume_ls,

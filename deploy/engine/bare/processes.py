@@ -11,7 +11,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from .store import RUNS, Container, Refused, bytecode, pairs, read
+from .store import RUNS, TYPE_CHECKING, Container, Refused, bytecode, pairs, read
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -41,43 +44,36 @@ def adopt() -> None:
     _prctl(_SUBREAPER, 1)
 
 
-def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends."""
-    _prctl(_DEATH, signal.SIGKILL)
-
-
 def variables(container: Container) -> dict[str, str]:
     """The environment variables for a container's processes."""
     config = container.config
     own = {name: value for name, value in os.environ.items() if re.fullmatch(_LOGIN_VARIABLES, name)}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch, "PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
-    paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATH_VARIABLES, name)}
+    paths = {name: placed(container, own[name]) for name in own if re.fullmatch(_PATH_VARIABLES, name)}
     for device in config["Devices"]:
         if device["DeviceIDs"]:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(device["DeviceIDs"])
     return {**own, **paths, MARK: container.id}
 
 
-def _places(container: Container) -> list[tuple[str, str]]:
-    return [(mount["Target"], mount["Source"]) for mount in container.config["Mounts"]]
-
-
-def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """The text with a container's paths replaced by the host's; replacements are not replaced again."""
-    known = dict(places)
+def placed(container: Container, text: str) -> str:
+    """The text with the container's paths replaced by the host's; replacements are not replaced again."""
+    known = {mount["Target"]: mount["Source"] for mount in container.config["Mounts"]}
     targets = "|".join(re.escape(target) for target in sorted(known, key=len, reverse=True))
-    return re.sub(rf"(?<![\w./-])(?:{targets})(?![\w.-])", lambda match: known[match[0]], text) if known else text
+    return re.sub(rf"(?<![\w./-])(?:{targets})(?![\w.-])", lambda match: known[match[0]], text)
 
 
 def make_root(container: Container) -> None:
     """Make the container's folder: a link for each mount, at its path in the container, and a /tmp of its own."""
     scratch = container.scratch
-    if os.path.islink(scratch) or (os.path.exists(scratch) and os.stat(scratch).st_uid != os.getuid()):
+    with suppress(FileExistsError):
+        os.mkdir(scratch, 0o700)
+    seen = os.lstat(scratch)
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
         raise Refused(f"{scratch} belongs to somebody else")
     for part in ("tmp", "run", "dev/shm", "muster"):
         os.makedirs(f"{scratch}/{part}", 0o700, exist_ok=True)
-    os.chmod(scratch, 0o700)
     for mount in sorted(container.config["Mounts"], key=lambda each: len(each["Target"])):
         place = f"{scratch}/{mount['Target'].strip('/')}"
         with suppress(FileExistsError):
@@ -85,36 +81,52 @@ def make_root(container: Container) -> None:
             os.symlink(mount["Source"], place)
 
 
-def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Replace this new process by the program `words` of a container. It returns only by an exception."""
-    os.setsid()
-    os.closerange(3, 4096)
-    for name, text in container.config["Limits"]:
-        kind, soft = getattr(resource, f"RLIMIT_{name.upper()}"), int(text)
-        hard = resource.getrlimit(kind)[1]
-        most = soft if hard == resource.RLIM_INFINITY else hard if soft < 0 else min(soft, hard)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(kind, (most, hard))
-    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.chdir(placed(container.config["WorkingDir"], _places(container)))
-    except OSError:
-        os.chdir("/")
-    os.umask(0o022)
-    try:
-        os.execvpe(words[0], list(words), environment)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"exec: {words[0]!r}: executable file not found in $PATH") from None
+def spawn(container: Container, words: Sequence[str], interactive: bool, piped: bool = False) -> Popen[bytes]:
+    """Start a program in a container, with this process's own input and output. Raises Refused.
 
-
-def hidden(id: str, parent: int, first: int) -> dict[str, str]:
-    """Processes below `parent` without the container's mark: when each began, by process id.
-
-    The `first` process is left out: it has no mark until it has become the container's program.
+    `interactive`: if not, its input is empty. `piped`: its output goes into pipes.
     """
+    import subprocess
+
+    output = subprocess.PIPE if piped else None
+    place = placed(container, container.config["WorkingDir"])
+    try:
+        begun = subprocess.Popen(
+            words,
+            bufsize=0,
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: _prepare(container),
+            cwd=place if os.path.isdir(place) else "/",
+            env=variables(container),
+            start_new_session=True,
+            umask=0o022,
+        )
+    except OSError as failed:
+        raise Refused(f"cannot start {words[0]}: {failed}", 500) from failed
+    begun.returncode = 0  # otherwise its destructor could reap the process, whose exit code keeper.wait_for wants
+    return begun
+
+
+def _prepare(container: Container) -> None:
+    """In the new process: let the kernel kill it when its parent ends, and give it the container's limits."""
+    _prctl(_DEATH, signal.SIGKILL)
+    for name, text in container.config["Limits"]:
+        kind = getattr(resource, f"RLIMIT_{name.upper()}")
+        hard = resource.getrlimit(kind)[1]
+        for soft in (int(text), hard):  # the login may have a lower limit, which is then the limit
+            with suppress(OSError, ValueError):
+                resource.setrlimit(kind, (soft, hard))
+                break
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def hidden(id: str, parent: int) -> dict[str, str]:
+    """Processes below `parent` without the container's mark: when each began, by process id."""
     living = _living()
-    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent, first}}
+    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent}}
 
 
 def members(container: Container, *parents: int) -> set[int]:
@@ -185,21 +197,18 @@ def sweep(container: Container, *parents: int) -> None:
 
 def _drop_segments(container: Container) -> None:
     """Remove this user's shared memory that a library made since the container began and that no process uses now."""
-    try:
-        began = os.path.getmtime(f"{container.folder}/config.json")
-        names = [name for name in os.listdir("/dev/shm") if re.match(_SEGMENTS, name)]
-    except OSError:
-        return
-    used = _used() if names else ()
-    for name in names:
-        with suppress(OSError):
-            seen = os.lstat(f"/dev/shm/{name}")
-            is_mine = stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began
-            if is_mine and name not in used:
+    with suppress(OSError):
+        began, mine = os.path.getmtime(f"{container.folder}/config.json"), []
+        for entry in os.scandir("/dev/shm"):
+            if re.match(_SEGMENTS, entry.name) and entry.is_file(follow_symlinks=False):
+                seen = entry.stat(follow_symlinks=False)
+                mine += [entry.name] if seen.st_uid == os.getuid() and seen.st_mtime >= began else []
+        for name in set(mine) - (_used() if mine else set()):
+            with suppress(OSError):
                 os.unlink(f"/dev/shm/{name}")
 
 
-def _used() -> list[str]:
+def _used() -> set[str]:
     """The names in shared memory that a process of this user has mapped or open."""
     seen = []
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -208,7 +217,7 @@ def _used() -> list[str]:
             for entry in os.scandir(f"/proc/{name}/fd"):
                 with suppress(OSError):
                     seen.append(os.readlink(entry.path))
-    return re.findall(r"/dev/shm/(\S+)", "\n".join(seen))
+    return set(re.findall(r"/dev/shm/(\S+)", "\n".join(seen)))
 
 
 def send(container: Container, number: int) -> None:

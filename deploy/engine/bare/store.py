@@ -33,9 +33,9 @@ class Refused(Exception):
 def root() -> str:
     """The engine's folder for this host: several hosts may share a home."""
     folder = os.path.expanduser(f"~/.muster/bare/{os.uname().nodename}")
-    if not os.path.isdir(f"{folder}/commands"):
+    if not os.path.isdir(f"{folder}/volumes"):
         os.umask(0o077)
-        for part in ("containers", "images", "volumes", "commands"):
+        for part in ("containers", "images", "volumes"):
             os.makedirs(f"{folder}/{part}", exist_ok=True)
     return folder
 
@@ -71,14 +71,15 @@ def about_engine() -> dict[str, Any]:
     }
 
 
-def now(ago_s: float = 0) -> str:
-    """The time as engines write it: later times also compare as greater text. `ago_s`: seconds before now."""
-    return written(time.time_ns() - int(ago_s * 10**9))
+def now() -> str:
+    """The time as engines write it: later times also compare as greater text."""
+    return written(time.time())
 
 
-def written(moment: int) -> str:
-    """Nanoseconds since 1970 as engines write a time."""
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
+def written(seconds: float) -> str:
+    """Seconds since 1970 as engines write a time."""
+    micros = int(seconds * 10**6)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(micros // 10**6))}.{micros % 10**6:06d}000Z"
 
 
 def read(path: str) -> Any:
@@ -171,7 +172,6 @@ class Container:
     def about(self) -> dict[str, Any]:
         """The container in the form of Docker's API."""
         state, config = self.state, self.config
-        given = {name: config[name] for name in ("Labels", "Env", "Image", "Cmd", "Entrypoint", "WorkingDir", "User")}
         return {
             "Id": self.id,
             "Name": f"/{self.name}",
@@ -183,24 +183,30 @@ class Container:
                 **{name: state.get(name, "") for name in ("Status", "StartedAt", "FinishedAt")},
             },
             "RestartCount": state.get("Restarts", 0),
-            "Config": {**given, "Hostname": os.uname().nodename},
+            "Config": {**config, "Hostname": os.uname().nodename},
             "Mounts": [{**mount, "Destination": mount["Target"]} for mount in config["Mounts"]],
             "HostConfig": {"DeviceRequests": config["Devices"] or None},
         }
 
+    def row(self) -> dict[str, Any]:
+        """The container in a list of Docker's API."""
+        about = self.about()
+        status, labels = about["State"]["Status"], self.config["Labels"]
+        words = {"running": "Up"}.get(status, f"{status.capitalize()} ({about['State']['ExitCode']})")
+        made = int(os.path.getmtime(f"{self.folder}/config.json"))
+        return {**about, "Names": [self.name], "State": status, "Status": words, "Labels": labels, "Created": made}
+
 
 def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
     """The state after the container ended with this code."""
-    at = now()
-    ends = [*state.get("Ends", [])[-20:], [at, code]]
-    return {**state, "Status": "exited", "ExitCode": code, "FinishedAt": at, "Pid": 0, "Ends": ends}
+    return {**state, "Status": "exited", "ExitCode": code, "FinishedAt": now(), "Pid": 0}
 
 
 def containers() -> list[Container]:
     """All containers on this host, the newest first. AutoRemove containers that were left behind are removed now."""
     made = [Container(folder) for folder in _paths("containers")]
     # A container with AutoRemove is started within a minute after it is created.
-    ends = {"exited": now(), "created": now(60)}
+    ends = {"exited": now(), "created": written(time.time() - 60)}
     stay = []
     for each in made:
         if each.config.get("AutoRemove") and each.config["Created"] < ends.get(each.state["Status"], ""):
@@ -231,32 +237,12 @@ def matching(filters: list[list[str]]) -> list[Container]:
     ]
 
 
-def status_words(state: dict[str, Any]) -> str:
-    """A state in the words of `docker ps`."""
-    code, since = state.get("ExitCode", 0), state.get("StartedAt", "")[11:19]
-    words = {"created": "Created", "running": f"Up since {since}", "restarting": f"Restarting ({code})"}
-    return words.get(state["Status"], f"Exited ({code}) at {state.get('FinishedAt', '')[11:19]}")
-
-
-def command(id: str) -> str:
-    """The path of the file about a command in a container."""
-    return f"{root()}/commands/{id}.json"
-
-
-def forget_commands() -> None:
-    """Remove the files of commands that are more than an hour old."""
-    for old in _paths("commands"):
-        with suppress(OSError):
-            if time.time() - os.path.getmtime(old) > 3600:
-                os.unlink(old)
-
-
 def find(name: str) -> Container:
     """The container with this name or id; the beginning of the id is enough. Raises Refused."""
-    named = [each for each in containers() if name and (name == each.name or each.id.startswith(name))]
-    if not named:
-        raise Refused(f"No such container: {name}", 404)
-    return named[0]
+    for each in containers():
+        if name and (name == each.name or each.id.startswith(name)):
+            return each
+    raise Refused(f"No such container: {name}", 404)
 
 
 def add(config: dict[str, Any]) -> Container:
@@ -295,28 +281,23 @@ def image(name: str) -> dict[str, Any]:
     raise Refused(f"No such image: {name}", 404)
 
 
-def keep_image(name: str, settings: dict[str, Any], layers: list[str]) -> None:
-    """Store an image under its name; `settings`: its configuration, and the folder of its Python."""
+def add_image(name: str, content: str, base: str, variables: list[str]) -> None:
+    """Store an image under its name: `base` is the folder of its Python. Equal `content` means an equal environment."""
     import hashlib
 
-    id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
-    about = {"Id": f"sha256:{id}", "RepoTags": [name], "RootFS": {"Layers": layers}}
+    layer, id = (f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for text in (content, f"{name} {content}"))
     machine = os.uname().machine
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    write(_place(name), {**about, "Os": "linux", "Architecture": architecture, **settings})
-
-
-def _place(image: str) -> str:
-    return f"{root()}/images/{image.replace('/', '=')}.json"
-
-
-def drop_image(name: str) -> None:
-    """Remove an image; its environment is a volume, and stays. Raises Refused if a container uses the image."""
-    about = image(name)
-    if any(each.config["ImageId"] == about["Id"] for each in containers()):
-        raise Refused(f"conflict: unable to remove {name}: a container is using it", 409)
-    with suppress(FileNotFoundError):
-        os.unlink(_place(about["RepoTags"][0]))
+    about = {
+        "Id": id,
+        "RepoTags": [name],
+        "RootFS": {"Layers": [layer]},
+        "Os": "linux",
+        "Architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+        # By these labels Muster knows an image of its own (send/image/model.py).
+        "Config": {"Env": variables, "Labels": {"muster.image": layer, "muster.top": layer}},
+        "Base": base,
+    }
+    write(f"{root()}/images/{name.replace('/', '=')}.json", about)
 
 
 def volume(name: str, labels: dict[str, str] | None = None) -> str:

@@ -20,35 +20,29 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 def filled(template: str, value: Any) -> str:
     """Fill in a template with the value."""
-    return _shown(_block(iter(re.split(_PARTS, template))), value)
+    parts = re.split(_PARTS, template.replace(".Label ", "index .Labels "))
+    return _block([*parts, "end"], 0, value)[0]
 
 
-def _block(parts: Iterator[str]) -> list[Any]:
-    """Parse the parts up to this block's `end`: texts and, between them, pairs of words and their inner block."""
-    tree: list[Any] = []
-    for text in parts:
-        words = next(parts, "end").strip()
-        tree.append(text)
-        if words == "end":
-            break
-        tree.append((words, _block(parts) if words.startswith(("if ", "range ")) else []))
-    return tree
+def _block(parts: list[str], at: int, value: Any) -> tuple[str, int]:
+    """Fill in the parts from `at` to this block's `end`: texts and, between them, words.
 
-
-def _shown(tree: list[Any], value: Any) -> str:
-    text = ""
-    for part in tree:
-        if isinstance(part, str):
-            text += part
-            continue
-        words, inner = part
-        kind, _, rest = words.partition(" ")
-        seen = _result(iter(re.findall(_WORDS, rest if inner else words)), value)
-        if not inner:
+    Returns also where the text behind the block is.
+    """
+    text = parts[at]
+    while (words := parts[at + 1].strip()) != "end":
+        at += 2
+        block = re.fullmatch(r"(if|range) (.*)", words)
+        seen = _result(iter(re.findall(_WORDS, block[2] if block else words)), value)
+        if block:
+            values = (seen or []) if block[1] == "range" else [value] * bool(seen)
+            # The last one is not shown: it finds the end of a block without values.
+            *shown, (_, at) = [_block(parts, at, each) for each in (*values, None)]
+            text += "".join(each for each, _ in shown)
+        else:
             text += _text(seen)
-        elif seen:
-            text += "".join(_shown(inner, each) for each in (seen if kind == "range" else [value]))
-    return text
+        text += parts[at]
+    return text, at + 2
 
 
 def _result(words: Iterator[str], value: Any) -> Any:
@@ -60,8 +54,6 @@ def _result(words: Iterator[str], value: Any) -> Any:
 
 
 def _named(word: str, value: Any) -> Any:
-    if word == ".Label":
-        return lambda key: (value.get("Labels") or {}).get(key, "")
     if word.startswith('"'):
         return json.loads(word)
     if word in _FUNCTIONS:

@@ -1,13 +1,15 @@
 #!/bin/sh
-# bring-bare DIGEST OWN: installs Muster's engine, whose containers are processes of the login, on this host. Standard
+# bring-bare DIGEST OWN SAME: installs Muster's engine, whose containers are processes of the login, on this host. Standard
 # input has its modules by their names (JSON), with the digest DIGEST. They go below ~/.muster/bin, with the program
 # `docker`; that folder is the last one in the PATH of Muster's commands. The engine runs with the Python OWN in
-# ~/.muster/python if that was installed (bring-python), else with the first suitable Python in PATH, newest first.
+# ~/.muster/python if that was installed (bring-python), else, if SAME is empty, with the first suitable Python in PATH, newest
+# first.
 # Prints `ready`; `noexec` if no program in the home can start; or `machine` and `old`: the processor, and a Python that
 # is too old.
 umask 077
-place=$HOME/.muster/bin found= old=
-for name in "$HOME/.muster/python/$2/bin/python3" python3.14 python3.13 python3.12 python3.11 python3; do
+place=$HOME/.muster/bin found= old= names='python3.14 python3.13 python3.12 python3.11 python3'
+[ -z "$3" ] || names=
+for name in "$HOME/.muster/python/$2/bin/python3" $names; do
     # shellcheck disable=SC2016  # Python reads it
     found=$(command -v "$name") && "$found" -I -S -c 'import ctypes, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
     [ -z "$found" ] || old=$("$found" -V 2>&1)

@@ -29,14 +29,14 @@ from ...report.console import Console
 from ...run.environment import DATA
 from ...send.background import BackgroundTask
 from ...send.image import official
+from ...send.image.model import BARE, at_home
 from ...send.packages.base import Base, Foreseeing
 from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
 from .shipment import Shipment
 
-PREFIX = "muster-bare:"
 # The name of the environment that each bare host has from the start: its Python, without packages.
-PYTHON = f"{PREFIX}python"
+PYTHON = f"{BARE}python"
 # Bytes that an environment needs on disk, including uv's cache for it.
 _NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
 # Packages that a rank imports in addition to torch; and the agent's, with --min-nodes: no index has a wheel of it.
@@ -77,7 +77,7 @@ def _cannot(cluster: Cluster) -> str:
 
 
 def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
-    """The environment's name for these hosts: the torch version, its build for these GPUs, a digest of its packages."""
+    """The environment's name for these hosts: the torch version, its build for these GPUs, a digest of its content."""
     # PyTorch's index has the same builds for ARM; its images are for x86 only.
     machines = {
         host: official.Machine("x86_64", fact.driver, fact.capabilities) for host, fact in facts.items() if fact.gpus
@@ -85,7 +85,8 @@ def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
     tag = official.choose(machines)[0].tag if machines else official.USUAL.tag
     torch, cuda, *_ = tag.split("-")
     build = cuda.replace("cuda", "cu").replace(".", "") if machines else "cpu"
-    return f"{PREFIX}{torch}-{build}-{hashlib.sha256(_packages(torch, job)).hexdigest()[:8]}"
+    content = _packages(torch, job) + repr(at_home({})).encode()
+    return f"{BARE}{torch}-{build}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def _packages(torch: str, job: Job) -> bytes:
@@ -108,14 +109,14 @@ def begin(hosts: Shipment) -> EnvironmentBuild | None:
     It changes nothing on the hosts.
     """
     base, places = hosts.base, list[DockerPlace]()
-    if not base.startswith(PREFIX):
+    if not base.startswith(BARE):
         return None
     look = ("docker", "image", "inspect", base)
-    asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
-    lacking = [session for session in hosts.sessions if asked[session.name]]
+    lacks = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
+    lacking = [session for session in hosts.sessions if lacks[session.name]]
     if not lacking:
         return None
-    torch, build, _ = base.removeprefix(PREFIX).split("-")
+    torch, build, _ = base.removeprefix(BARE).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
         name, fact = session.name, hosts.facts[session.name]
@@ -124,8 +125,8 @@ def begin(hosts: Shipment) -> EnvironmentBuild | None:
                 f"{name}: {amount(fact.room)} are free for {base}, which needs {amount(need)}",
                 install_bare.OTHER_DISK.format(name),
             )
-        who = (fact.user, (fact.uid, fact.gid))
-        places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))
+        owner, where = (fact.uid, fact.gid), session.host.destination
+        places.append(DockerPlace(name, session, PYTHON, fact.user, owner, where=where, bare=True))
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
     foreseen = BackgroundTask(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
@@ -139,8 +140,8 @@ def bring(hosts: Shipment, console: Console, making: EnvironmentBuild | None) ->
     """
     if not making:
         return None
-    base, lacking, build = hosts.base, making.sessions, making.build
-    console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
+    base, build = hosts.base, making.build
+    console.note(f"{several(len(making.sessions), 'host')}: making the environment {base}, once")
     ahead = []
 
     def resolve_next(coming: Base) -> None:
@@ -153,8 +154,8 @@ def bring(hosts: Shipment, console: Console, making: EnvironmentBuild | None) ->
     )
 
     def name_it(session: Session) -> None:
-        session.run(("docker", "image", "add", base, made.environments[session.name]))
+        session.run(("docker", "image", "add", base, made.environments[session.name], *at_home({})))
         audit.note(session, audit.Action.MADE, base)
 
-    on_all(lacking, name_it).all()
+    on_all(making.sessions, name_it).all()
     return next(iter(ahead), None)

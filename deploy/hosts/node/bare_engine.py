@@ -27,19 +27,26 @@ def bring(
     """Return each host's answer to `look` once it has its engine. `may_write`: false in a dry run."""
     fresh = _Bringer()
 
-    def again(hosts: list[str], bring_one: Callable[[Session], None]) -> Results[str]:
+    def again(hosts: list[str], same: bool) -> Results[str]:
         def work(session: Session) -> str:
-            bring_one(session)
+            if not may_write:
+                raise DeployError(
+                    f"{session.name}: no container engine there: the run's nodes would be plain processes, started by "
+                    "a 60 kB program that is not there yet, and a dry run sends nothing",
+                    f"{command_of('preflight', hosts=session.host.destination)} sends that program; or leave out "
+                    f"{FLAG.dry_run}",
+                )
+            fresh.bring(session, same)
             return look(session)
 
-        done = on_all([sessions[host] for host in hosts], work if may_write else _bring_nothing)
+        done = on_all([sessions[host] for host in hosts], work)
         return Results({**answers.values, **answers.faults, **done.values, **done.faults})
 
     if lacking := [host for host, answer in answers.values.items() if not _python(answer)]:
-        answers = again(lacking, fresh.bring)
+        answers = again(lacking, False)
     pythons = {host: _python(answer) for host, answer in answers.values.items()}
     if len(set(pythons.values())) > 1:
-        answers = again([host for host, python in pythons.items() if python != uv.PYTHON], fresh.bring_same)
+        answers = again([host for host, python in pythons.items() if python != uv.PYTHON], True)
     return answers
 
 
@@ -55,30 +62,28 @@ class _Bringer:
         self._own, self._fetching = settings.of_user(), threading.Lock()
         self._archives = dict[str, tuple[bytes, str]]()
 
-    def bring(self, session: Session) -> None:
-        """Bring the engine, and Python if the host has none that the engine can use."""
-        if lacks := install_bare.install(session, uv.PYTHON):
-            has = f"only {lacks.old}" if lacks.old else "no Python"
-            self._bring_python(session, lacks.machine, f"no container engine, and {has}")
-            install_bare.install(session, uv.PYTHON)
+    def bring(self, session: Session, same: bool) -> None:
+        """Bring the engine, and Python if the host has none that the engine can use.
 
-    def bring_same(self, session: Session) -> None:
-        """Bring the Python that all hosts get, and then the engine again, to run on it."""
-        self._bring_python(session, session.run(("uname", "-m")).out.strip(), "a different Python from the other hosts")
-        install_bare.install(session, uv.PYTHON)
-
-    def _bring_python(self, session: Session, machine: str, has: str) -> None:
+        `same`: it can use only the one that all hosts get.
+        """
+        lacks = install_bare.install(session, uv.PYTHON, same)
+        if not lacks:
+            return
         host = session.name
-        archive, here = self._archive(host, machine)
+        archive, here = self._archive(host, lacks.machine)
         failed = install_bare.install_python(session, uv.PYTHON, archive) if archive else ""
         if failed or not archive:
+            has = f"no container engine, and {f'only {lacks.old}' if lacks.old else 'no Python'}"
             reasons = (f"this machine: {here}" if here else "", f"{host}: {self._own.hidden(failed)}" if failed else "")
             raise DeployError(
-                f"{host}: it has {has}; Python {uv.PYTHON} cannot be installed: {'; '.join(filter(None, reasons))}",
+                f"{host}: it has {'a different Python from the other hosts' if same else has}; Python {uv.PYTHON} "
+                f"cannot be installed: {'; '.join(filter(None, reasons))}",
                 f"on {host}: apt-get update && apt-get install python3 (3.11 or later); or set a mirror for uv "
                 "here: export UV_PYTHON_INSTALL_MIRROR=URL",
             )
         audit.note(session, audit.Action.INSTALLED, f"Python {uv.PYTHON}")
+        install_bare.install(session, uv.PYTHON, False)
 
     def _archive(self, host: str, machine: str) -> tuple[bytes, str]:
         """An archive with that Python, or with what downloads it on the host; and why this machine has none."""
@@ -97,11 +102,3 @@ class _Bringer:
             return uv.python_getter(host, machine, folder, self._own), here
         except DeployError as fault:
             return b"", "; ".join(dict.fromkeys((here, fault.message)))
-
-
-def _bring_nothing(session: Session) -> str:
-    raise DeployError(
-        f"{session.name}: no container engine there: the run's nodes would be plain processes, started by a 60 "
-        "kB program that is not there yet, and a dry run sends nothing",
-        f"{command_of('preflight', hosts=session.host.destination)} sends that program; or leave out {FLAG.dry_run}",
-    )

@@ -36,7 +36,7 @@ def presence_of(hosts: ReachedHosts, images: Sequence[str], other_base: bool = F
     An image that an earlier push built on another base does not count; with `other_base`, it counts if no other image
     does.
     """
-    with_engine = hosts.with_sessions_to(hosts.facts).sessions
+    with_engine, images = hosts.with_sessions_to(hosts.facts).sessions, [*dict.fromkeys(images)]
     with ThreadPoolExecutor(1) as pool:  # this machine's engine answers in parallel with the hosts' engines
         ours = pool.submit(engine_images.inspect, images[-1])
         held = probes.images(with_engine, images)

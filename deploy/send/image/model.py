@@ -23,6 +23,8 @@ from ..folder.content import CODE
 # The version of the contract with the trainer: contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 7, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
+# How the name of an environment on hosts without an engine begins (hosts/node/bare.py). It is its run's image itself.
+BARE = "muster-bare:"
 # The fields of the OCI image configuration and of Docker (Healthcheck, OnBuild, Shell). `inspect` shows more fields,
 # and different ones in each engine version: with those, one image would become several.
 _SETTINGS = (
@@ -152,13 +154,15 @@ def run_image(base: Base, tag: str) -> Image:
     and a name: without them, torch and other libraries find no place for their caches. Raises UsageError if `tag` is
     not an image name.
     """
+    if base.name.startswith(BARE):
+        return Image(base.name, b"", base.layers, "".join(base.layers), base.architecture, base.system)
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
     # The label has the top layer, because images that a user builds from this one inherit the labels.
     top = base.layers[-1] if base.layers else ""
     labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: top}
     settings = {**base.settings, "Labels": labels}
     if not has_trainer(base):
-        settings["Env"] = _at_home(_variables(base))
+        settings["Env"] = at_home(_variables(base))
     # `inspect` does not show the base's history, and some builders refuse a history that does not match the layers.
     history = [f"layer {number} of {base.name}" for number in range(1, len(base.layers) + 1)]
     config: dict[str, Any] = {
@@ -216,7 +220,8 @@ def _variables(base: Base) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in base.settings.get("Env") or ())
 
 
-def _at_home(variables: Mapping[str, str]) -> list[str]:
+def at_home(variables: Mapping[str, str]) -> list[str]:
+    """The variables of an image that is not Muster's, with what the agent and torch need, as lines NAME=VALUE."""
     path = ":".join(filter(None, (CODE, variables.get("PYTHONPATH", ""))))
     complete = {"HOME": "/tmp", "USER": "muster", **variables, "PYTHONPATH": path}
     return [f"{name}={value}" for name, value in complete.items()]
@@ -239,4 +244,6 @@ def slug(text: str) -> str:
 
 def tag_of(base: str, folder: Path | None) -> str:
     """The name of a run's image on the hosts."""
+    if base.startswith(BARE):
+        return base
     return f"muster-{slug(folder.resolve().name if folder else base)}:latest"

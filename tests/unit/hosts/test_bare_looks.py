@@ -26,7 +26,7 @@ DOWN = (
 def brought(monkeypatch):
     """The names of the hosts that got the program."""
     names = []
-    monkeypatch.setattr(install_bare, "install", lambda session, own: names.append(session.name))
+    monkeypatch.setattr(install_bare, "install", lambda session, *_: names.append(session.name))
     return names
 
 
@@ -149,11 +149,11 @@ def test_if_no_python_can_be_fetched_the_host_is_refused_with_what_to_type(monke
 
 def test_hosts_with_different_pythons_all_get_the_same_one(monkeypatch, brought, pythons):
     monkeypatch.setattr(install_bare, "python_of", lambda version: version.rpartition("-")[2])
+    lacks = install_bare.LackingHost("x86_64", "")
+    monkeypatch.setattr(
+        install_bare, "install", lambda session, own, same: lacks if same else brought.append(session.name)
+    )
     of = {"a": "3.11.2", "b": "3.13.1", "c": uv.PYTHON}
     answers = {host: f"no-engine\nbare bare-d-{python}\n" for host, python in of.items()}
-    some = hosts(**answers)
-    for session in some:
-        out = answers[session.name]
-        session.run = lambda words, out=out: SimpleNamespace(out="x86_64\n" if "uname" in words else out)
-    observe.facts(some, bring=True)
+    observe.facts(hosts(**answers), bring=True)
     assert sorted(pythons.hosts) == sorted(brought) == ["a", "b"]

@@ -21,5 +21,5 @@ def test_if_a_full_disk_allows_no_new_log_file_the_log_continues_in_the_old_one(
     log.feed(1, b"after\n")
     monkeypatch.setattr(keeper, "_LOG_BYTES", 1000)
     log.feed(1, b"in a new file\n")
-    texts = [text for _, text in keeper.lines(SimpleNamespace(folder=str(tmp_path)))]
+    texts = [*keeper.lines(SimpleNamespace(folder=str(tmp_path)))]
     assert texts == [b"during 0\n", b"during 1\n", b"during 2\n", b"after\n", b"in a new file\n"]
