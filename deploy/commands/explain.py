@@ -271,7 +271,9 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
         raise UsageError(f"{what}: no such file", _HINT)
     try:
         folder = record.find(what)
-    except UsageError:
+    except UsageError as none:
+        if what == "latest":
+            raise UsageError(none.message, f"{none.hint}; or {_HINT}") from None
         cause = near_match(what, ROWS)
         hint = f"did you mean `muster explain {cause}`?" if cause else _HINT
         raise UsageError(f"{what}: no such file, folder, run or cause", hint) from None

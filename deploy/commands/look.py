@@ -55,7 +55,9 @@ def gpus(options: Options, console: Console) -> int:
     from ..local import gpus as local_gpus
     from . import where
 
-    asked = where.run_not_on_slurm(options, console)
+    if known := where.on_slurm(options):
+        where.refuse_slurm(known)
+    asked = where.run_on_this_machine(options) or where.with_recorded_hosts(options, console)
     if isinstance(asked, Options) and where.names_hosts(asked):
         return hosts_status.gpus(asked, console)
     return hosts_status.show_gpus({"this machine": local_gpus.list_gpus()}, console)

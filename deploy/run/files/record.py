@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ...core import formats, provenance
 from ...core.errors import DeployError, UsageError
@@ -290,14 +290,23 @@ def find(name: str) -> Path:
     Raises UsageError if there is no such run.
     """
     path = Path(os.path.expanduser(name))
-    known, is_id = os.path.isdir(path), name == "latest" or any(is_run(path_of(run)) for run in run_ids([name]))
-    if name and "/" not in name and (is_id or not known):
-        path = folders.RUNS / (name if name == "latest" else check_typed("RUN", name, run_id))
+    known, is_id = os.path.isdir(path), any(is_run(path_of(run)) for run in run_ids([name]))
+    if name == "latest":
+        path = latest()
+        if not (known := is_run(path)):
+            refuse_no_run()
+    elif name and "/" not in name and (is_id or not known):
+        path = folders.RUNS / check_typed("RUN", name, run_id)
         known = is_run(path)
     if name and known:
         refuse_newer(path)
         return path.resolve()
     raise UsageError(f"{FLAG.run} {name}: no such run", "`muster runs` lists them")
+
+
+def refuse_no_run(or_else: str = "") -> NoReturn:
+    """Raise UsageError because this folder has no run of this user; `or_else`: what else the user can do."""
+    raise UsageError(f"no run that you started is in {folders.RUNS}", f"go to the folder where it was started{or_else}")
 
 
 def path_of(run: RunId) -> Path:
@@ -306,9 +315,12 @@ def path_of(run: RunId) -> Path:
 
 
 def latest() -> Path:
-    """The folder of the latest run on this machine; if there is none, a path that is not a run."""
+    """The folder of the latest run of this folder; if there is none, a path that is not a run.
+
+    Without the link, as in a copy of the folder, it is the run that was started last.
+    """
     link = folders.RUNS / "latest"
-    return link.resolve() if is_run(link) else link
+    return link.resolve() if is_run(link) else max(run_dirs(folders.RUNS), key=started, default=link)
 
 
 def run_dirs(runs: Path, named: str = "*") -> list[Path]:
