@@ -107,7 +107,8 @@ def why(options: Options, console: Console) -> int:
     asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options):
         return hosts_why.why_on_hosts(asked, console)
-    local_attach.record_end(asked)
+    if local_attach.is_over(asked):
+        local_attach.known_end(asked)
     return hosts_why.why_here(options, console)
 
 

@@ -47,7 +47,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             except Detached:
                 interrupts.tell_way_back()
                 return DETACHED
-    _end_of(run_dir)
+    known_end(run_dir)
     return ending.show_again(run_dir, console, "")
 
 
@@ -61,7 +61,7 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
                 _await_stop(run_dir, now, interrupts, console)
             except Detached:  # the terminal has gone
                 return DONE
-    end, run = _end_of(run_dir), run_dir.name
+    end, run = known_end(run_dir), run_dir.name
     words = str(end.get("message") or end.get("verdict"))
     console.note(f"{run}: {words}")
     if hint := end.get("hint"):
@@ -155,7 +155,7 @@ def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.
     return replace(result, hint=f"continue with the files that it wrote: muster resume {run}")
 
 
-def _end_of(run_dir: Path) -> dict[str, Any]:
+def known_end(run_dir: Path) -> dict[str, Any]:
     """The end of a run that is over. Raises DeployError if no end was recorded."""
     if end := record_end(run_dir):
         return end
