@@ -129,7 +129,7 @@ def runs(options: Options, console: Console) -> int:
 
 @command(
     example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
-    codes={DONE: "you ended it with Ctrl-C"},
+    codes={DONE: "you ended it with Ctrl-C", STOPPED: "stopped by Ctrl-C before the address was printed"},
     words={"folder": "a project, or its folder of runs (default: this folder)"},
 )
 def board(options: Options, console: Console, folder: str | None) -> int:

@@ -108,7 +108,8 @@ def host_of_rank(
         )
     if len(ranks[host]) > 1:
         others = rank_text([ranks[host]])
-        raise DeployError(f"{run}: ranks {others} share one console on {host}", "leave out --rank to see all of it")
+        hint = f"it has printed nothing, or shares a console with ranks {others}: leave out --rank to see all of it"
+        raise DeployError(f"{run}: rank {rank} has no log of its own on {host}", hint)
     return host, False
 
 
