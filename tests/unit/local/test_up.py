@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.hosts.act import within as hosts_within
 from deploy.job.option_words import words_again
 from deploy.job.options import Options
 from deploy.local import up, within, witness
@@ -121,3 +122,13 @@ def test_a_rank_that_has_printed_nothing_may_still_print_while_the_run_lasts(liv
     )  # fmt: skip
     assert live([True], rank="1") == (0, ["r1: rank 1 printed nothing"])
     assert live([False]) == (0, [])
+
+
+def test_a_shell_without_a_terminal_gets_the_command_for_the_same_place():
+    """On hosts, the hint had said `--hosts a,b` to a user who had typed others."""
+    with pytest.raises(UsageError) as here:
+        within.shell_here(Options(run="r1", rank="1"), ())
+    assert here.value.hint == "without one: muster exec --run r1 --rank 1 -- COMMAND"
+    with pytest.raises(UsageError) as there:
+        hosts_within.shell(Options(hosts="gpu-a,gpu-b", rank="1"), ())
+    assert there.value.hint == "without one: muster exec --hosts gpu-a,gpu-b --rank 1 -- COMMAND"
