@@ -224,6 +224,8 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
     outcome = attach.record_end(folder)
     if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
+    elif not outcome and attach.is_local(folder):
+        console.note(f"{folder.name}: {attach.UNKNOWN_END}")
     return OwnRun(folder.name, outcome, record.story_of(folder))
 
 

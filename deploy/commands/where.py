@@ -38,8 +38,11 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Rec
         _refuse_of_hosts(options, elsewhere)
         return elsewhere
     found = with_recorded_hosts(options, console)
-    if not (found.run or names_hosts(found)):
-        record.refuse_no_run(f", or name its hosts: {FLAG.hosts} gpu-a,me@gpu-b:2222")
+    if not names_hosts(found):
+        hint = f"name its hosts: {FLAG.hosts} gpu-a,me@gpu-b:2222"
+        if found.run:
+            raise UsageError(f"{found.run}: you did not start this run here, so its hosts are not known", hint)
+        record.refuse_no_run(f", or {hint}")
     return found
 
 

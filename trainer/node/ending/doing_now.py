@@ -46,8 +46,8 @@ def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
     if not looks:
         return {"doing": "unseen" if life.observed else "unobserved"}
     look, now = looks[-1], time.time()
-    step, age = look.before + look.step, now - look.t if look.t else 0.0
-    since = look.since_s + age if step else now - life.began
+    step = look.before + look.step
+    since = look.since_s + (now - look.t if look.t else 0.0) if step else now - life.began
     about: dict[str, Any] = {"moves": stuck_ranks.is_moving(looks, life.began, now)}
     about |= {"step": step, "since_s": round(since, 1), "t": look.t}
     about |= stuck_ranks.describe(look, folder / work.WORK)
