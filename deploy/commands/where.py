@@ -37,13 +37,13 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Rec
     if elsewhere := run_on_this_machine(options) or on_slurm(options):
         _refuse_of_hosts(options, elsewhere)
         return elsewhere
-    found = with_recorded_hosts(options, console)
-    if not names_hosts(found):
+    asked = with_recorded_hosts(options, console)
+    if not names_hosts(asked):
         hint = f"name its hosts: {FLAG.hosts} gpu-a,me@gpu-b:2222"
-        if found.run:
-            raise UsageError(f"{found.run}: you did not start this run here, so its hosts are not known", hint)
-        record.refuse_no_run(f", or {hint}")
-    return found
+        if asked.run:
+            raise UsageError(f"{asked.run}: you did not start this run here, so its hosts are not known", hint)
+        folders.refuse_no_run(f", or {hint}")
+    return asked
 
 
 def _refuse_of_hosts(options: Options, run: Path | RecordedRun) -> None:

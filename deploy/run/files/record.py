@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ...core import formats, provenance
 from ...core.errors import DeployError, UsageError
@@ -294,7 +294,7 @@ def find(name: str) -> Path:
     if name == "latest":
         path = latest()
         if not (known := is_run(path)):
-            refuse_no_run()
+            folders.refuse_no_run()
     elif name and "/" not in name and (is_id or not known):
         path = folders.RUNS / check_typed("RUN", name, run_id)
         known = is_run(path)
@@ -304,21 +304,13 @@ def find(name: str) -> Path:
     raise UsageError(f"{FLAG.run} {name}: no such run", "`muster runs` lists them")
 
 
-def refuse_no_run(or_else: str = "") -> NoReturn:
-    """Raise UsageError because this folder has no run of this user; `or_else`: what else the user can do."""
-    raise UsageError(f"no run that you started is in {folders.RUNS}", f"go to the folder where it was started{or_else}")
-
-
 def path_of(run: RunId) -> Path:
     """Where a run with this id is, or would be, on this machine, on any backend."""
     return folders.RUNS / run
 
 
 def latest() -> Path:
-    """The folder of the latest run of this folder; if there is none, a path that is not a run.
-
-    Without the link, as in a copy of the folder, it is the run that was started last.
-    """
+    """The latest run here, or, without the link (as in a copy), the one started last; else a path that is no run."""
     link = folders.RUNS / "latest"
     return link.resolve() if is_run(link) else max(run_dirs(folders.RUNS), key=started, default=link)
 
