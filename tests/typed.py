@@ -21,7 +21,7 @@ import click
 HOME = Path(__file__).resolve().parents[1]
 # No host has this name, and no engine answers there: a command that fails at this point was understood.
 NOWHERE, NO_ENGINE = "nowhere.invalid", "unix:///nowhere/docker.sock"
-_OUTSIDE = ("does not resolve", "no Docker engine answers", "latest: no such run")
+_OUTSIDE = ("does not resolve", "no Docker engine answers", "no run that you started is in")
 _LONGEST_S = 60
 _PROGRAMS = "muster|export|printf|echo|sed|ls|pip|docker|ssh|sudo|touch|chmod"
 _BEGINS = re.compile(rf"(?:^|(?<=[\s`(]))(?:(?:[A-Z_]+=\S* )*(?:{_PROGRAMS}) |leave out (?=--)|--\w|-- )")

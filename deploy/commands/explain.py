@@ -224,6 +224,8 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
     outcome = attach.record_end(folder)
     if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
+    elif not outcome and attach.is_local(folder):
+        console.note(f"{folder.name}: {attach.UNKNOWN_END}")
     return OwnRun(folder.name, outcome, record.story_of(folder))
 
 
@@ -271,7 +273,9 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
         raise UsageError(f"{what}: no such file", _HINT)
     try:
         folder = record.find(what)
-    except UsageError:
+    except UsageError as none:
+        if what == "latest":
+            raise UsageError(none.message, f"{none.hint}; or {_HINT}") from None
         cause = near_match(what, ROWS)
         hint = f"did you mean `muster explain {cause}`?" if cause else _HINT
         raise UsageError(f"{what}: no such file, folder, run or cause", hint) from None

@@ -55,7 +55,9 @@ def gpus(options: Options, console: Console) -> int:
     from ..local import gpus as local_gpus
     from . import where
 
-    asked = where.run_not_on_slurm(options, console)
+    if known := where.on_slurm(options):
+        where.refuse_slurm(known)
+    asked = where.run_on_this_machine(options) or where.with_recorded_hosts(options, console)
     if isinstance(asked, Options) and where.names_hosts(asked):
         return hosts_status.gpus(asked, console)
     return hosts_status.show_gpus({"this machine": local_gpus.list_gpus()}, console)
@@ -105,7 +107,8 @@ def why(options: Options, console: Console) -> int:
     asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options):
         return hosts_why.why_on_hosts(asked, console)
-    local_attach.record_end(asked)
+    if local_attach.is_over(asked):
+        local_attach.known_end(asked)
     return hosts_why.why_here(options, console)
 
 
@@ -126,7 +129,7 @@ def runs(options: Options, console: Console) -> int:
 
 @command(
     example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
-    codes={DONE: "you ended it with Ctrl-C"},
+    codes={DONE: "you ended it with Ctrl-C", STOPPED: "stopped by Ctrl-C before the address was printed"},
     words={"folder": "a project, or its folder of runs (default: this folder)"},
 )
 def board(options: Options, console: Console, folder: str | None) -> int:

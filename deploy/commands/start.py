@@ -123,14 +123,16 @@ def up(options: Options, console: Console) -> int:
 def resume(options: Options, console: Console) -> int:
     """Continue a run where its files are: on its hosts, on Slurm or here.
 
-    Without RUN, it continues the newest. It takes the script and the
-    options from the run's record in runs/.
+    Without RUN, it continues the newest; if that one is done and older
+    ones are not, it asks which. It takes the script and the options from
+    the run's record in runs/.
     """
+    from ..local import attach as local_attach
     from ..run import resume_options
     from ..run.files import record
     from . import where
 
-    run_dir = record.find(options.run or "latest")
+    run_dir = where.to_resume(options, console, local_attach.record_end, local_attach.live_runs)
     own = record.own_fields(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:

@@ -7,14 +7,14 @@ run (runs/ID/record.json) tells where the run is. Hosts are taken only from a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..core.errors import UsageError
 from ..core.names import RunId
-from ..core.text import listed
+from ..core.text import listed, subject
 from ..job.load import read_run
 from ..job.options import FLAG, Options, flag_of
 from ..report.console import Console
@@ -36,7 +36,14 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Rec
         return _folder(options)
     if elsewhere := run_on_this_machine(options) or on_slurm(options):
         _refuse_of_hosts(options, elsewhere)
-    return elsewhere or with_recorded_hosts(options, console)
+        return elsewhere
+    asked = with_recorded_hosts(options, console)
+    if not names_hosts(asked):
+        hint = f"name its hosts: {FLAG.hosts} gpu-a,me@gpu-b:2222"
+        if asked.run:
+            raise UsageError(f"{asked.run}: you did not start this run here, so its hosts are not known", hint)
+        folders.refuse_no_run(f", or {hint}")
+    return asked
 
 
 def _refuse_of_hosts(options: Options, run: Path | RecordedRun) -> None:
@@ -77,6 +84,36 @@ def to_stop(
             raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")
         options = replace(options, run="".join(names))
     return run_of(options, console)
+
+
+def to_resume(
+    options: Options,
+    console: Console,
+    end_of: Callable[[Path], Mapping[str, Any]],
+    live_runs: Callable[[], Collection[str]],
+) -> Path:
+    """The run to continue: the named one, or else the newest. Raises UsageError if there is none.
+
+    It also raises UsageError if the newest is done and others are not: the user may mean either. `end_of`: how a run
+    ended, as far as this machine knows; `live_runs`: the running ones here.
+    """
+    newest = record.find(options.run or "latest")
+    if options.run or not _is_done(end_of(newest)):
+        return newest
+    live = live_runs()
+    others = [path for path in record.run_dirs(folders.RUNS) if path.name not in live and record.own_fields(path)]
+    left = [path.name for path in sorted(others, key=record.started, reverse=True) if not _is_done(end_of(path))]
+    if left:
+        raise UsageError(
+            f"which run? the newest, {newest.name}, is done; {subject(left, 'is', 'are')} not",
+            f"muster resume {left[0]}; or, to start the newest again with its files: muster resume {newest.name}",
+        )
+    console.note(f"{newest.name} is done: it starts again with its files")
+    return newest
+
+
+def _is_done(end: Mapping[str, Any]) -> bool:
+    return end.get("verdict") == "done"
 
 
 def names_hosts(options: Options) -> bool:

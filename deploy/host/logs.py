@@ -107,8 +107,8 @@ def host_of_rank(
             f"{run}: no host here has lines of rank {rank}", _who_has_lines(hosts, run, list(ranks.values()))
         )
     if len(ranks[host]) > 1:
-        others = rank_text([ranks[host]])
-        raise DeployError(f"{run}: ranks {others} share one console on {host}", "leave out --rank to see all of it")
+        hint = "it has printed nothing, or shares a console with other ranks: leave out --rank to see all of it"
+        raise DeployError(f"{run}: rank {rank} has no log of its own on {host}", hint)
     return host, False
 
 

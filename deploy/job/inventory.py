@@ -51,7 +51,7 @@ def hosts_of_flag(flag: str) -> tuple[Host, ...]:
     """
     parts = [part.strip() for part in flag.split(",")]
     if not any(parts):
-        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml; a run: in its folder")
+        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml")
     hosts, twin = named_hosts([_destination(part) for part in parts if part])
     if twin:
         raise UsageError(f"{FLAG.hosts}: {twin} is named more than once", "name each host once")

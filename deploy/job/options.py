@@ -990,7 +990,7 @@ class Options:
         "down",
         False,
         again=False,
-        rules=(Rule("!run", "nothing was deleted", "muster down ... --run ID --delete"),),
+        rules=(Rule("!run", "nothing was deleted", "muster down ... --run ID --delete; `muster runs` lists the ids"),),
     )
     only: tuple[str, ...] = option(
         "copy only what matches: 'work/outputs/*'; repeatable (default: everything except downloads and sent "

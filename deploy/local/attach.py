@@ -33,6 +33,7 @@ from ..run.state.story import CatchingUp
 from . import backends, processes
 
 _LOOK_S = 0.3
+UNKNOWN_END = "it is not running any more, and nobody knows how it ended: its command `muster up` was killed"
 
 
 def attach(run_dir: Path, rank: str, console: Console) -> int:
@@ -47,7 +48,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             except Detached:
                 interrupts.tell_way_back()
                 return DETACHED
-    _end_of(run_dir)
+    known_end(run_dir)
     return ending.show_again(run_dir, console, "")
 
 
@@ -61,7 +62,7 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
                 _await_stop(run_dir, now, interrupts, console)
             except Detached:  # the terminal has gone
                 return DONE
-    end, run = _end_of(run_dir), run_dir.name
+    end, run = known_end(run_dir), run_dir.name
     words = str(end.get("message") or end.get("verdict"))
     console.note(f"{run}: {words}")
     if hint := end.get("hint"):
@@ -116,7 +117,7 @@ def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
 
 def is_running_here(run_dir: Path) -> bool:
     """Whether it is a run of this machine, and is not over."""
-    return _is_local(run_dir) and not is_over(run_dir)
+    return is_local(run_dir) and not is_over(run_dir)
 
 
 def record_end(run_dir: Path) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def record_end(run_dir: Path) -> dict[str, Any]:
     """
     if end := recorded_ends.end_of(run_dir):
         return end
-    if not _is_local(run_dir) or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
+    if not is_local(run_dir) or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
         return {}
     if (lock := locks.hold_followed(run_dir)) is None:
         return {}
@@ -155,7 +156,7 @@ def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.
     return replace(result, hint=f"continue with the files that it wrote: muster resume {run}")
 
 
-def _end_of(run_dir: Path) -> dict[str, Any]:
+def known_end(run_dir: Path) -> dict[str, Any]:
     """The end of a run that is over. Raises DeployError if no end was recorded."""
     if end := record_end(run_dir):
         return end
@@ -164,7 +165,7 @@ def _end_of(run_dir: Path) -> dict[str, Any]:
         remove = command_of("down", run=run, delete=True)
         raise DeployError(f"{run}: you did not start this run", f"`muster up` starts one; to remove this one: {remove}")
     raise DeployError(
-        f"{run}: it is not running any more, and nobody knows how it ended: its command `muster up` was killed",
+        f"{run}: {UNKNOWN_END}",
         f"continue it: muster resume {run}; what it printed: {_command('logs', run_dir)}",
     )
 
@@ -225,7 +226,8 @@ def _state(run_dir: Path) -> State:
     return State(names, script=script, least=known.get("least") or 0, since=times.started(known), roles=roles)
 
 
-def _is_local(run_dir: Path) -> bool:
+def is_local(run_dir: Path) -> bool:
+    """Whether it is a run of this machine."""
     return record.facts(run_dir).get("backend") in backends.BACKENDS
 
 

@@ -32,7 +32,7 @@ def choose_backend(
     If the user names none, a script on a machine with `gpus` runs as processes: one rank per GPU. The nodes share the
     GPUs equally.
     """
-    if gpus and not wanted:
+    if gpus and wanted in ("", "processes"):
         where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"
         return BackendChoice("processes", f"local processes{where} {gpus} GPUs")
     wanted = wanted or "auto"
@@ -42,7 +42,7 @@ def choose_backend(
             f"{FLAG.backend} {near_match(wanted, names) or 'auto'} (there are auto, {', '.join(names)})",
         )
     if wanted not in ("auto", "docker"):
-        return BackendChoice(wanted, f"local {wanted} (asked for)")
+        return BackendChoice(wanted, f"local {wanted}")
     if engine.answers:
         return BackendChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
     reason = engine.reason or "no Docker engine answers"

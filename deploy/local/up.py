@@ -132,6 +132,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def choose_folder(self) -> Path:
         """Choose the run's folder, and hold its lock; also take the run's port and GPUs."""
         options, asked, here = self._options, self._asked, self._kind.meets_on_machine
+        if asked.choice.run_dir:
+            self._hold(asked.choice.run_dir)
         self._port = self._choose_port() if here else environment.MASTER_PORT
         self._uuids: tuple[str, ...] = ()
         if self._gpus and here:
@@ -141,14 +143,17 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             if asked.gpus != "auto" or self._named is not None:
                 self._console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
                 self._uuids = tuple(gpu.uuid for gpu in own.gpus)
-        run_dir = asked.choice.run_dir or self._make_folder()
+        return asked.choice.run_dir or self._hold(self._make_folder())
+
+    def _hold(self, run_dir: Path) -> Path:
+        """Hold the lock of a run's folder, and return the folder. Raises DeployError if the run is still running."""
         taken = locks.hold_run(run_dir)
         if taken:
             self._held.callback(taken.release)
         if taken is None or run_dir.name in backends.running(folders.RUNS, self._engine):
-            again = f"`muster up {FLAG.resume} {display_path(run_dir)}`"
-            stop = f"`muster stop {FLAG.run} {run_dir.name}`"
-            raise DeployError(f"{run_dir.name} is still running", f"wait until it ends, or {stop} first; then {again}")
+            attach, stop = (f"`muster {task} {run_dir.name}`" for task in ("attach", "stop"))
+            hint = f"follow it: {attach}; or stop it with {stop}, then type this command again"
+            raise DeployError(f"{run_dir.name} is still running", hint)
         return run_dir
 
     def _make_folder(self) -> Path:

@@ -9,22 +9,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..core.errors import DONE, STOPPED, DeployError, UsageError
 from ..core.names import NODE_PROGRAMS
 from ..core.printable import console_line
+from ..core.text import ranks_in_words
 from ..engine import client
 from ..host import commands
 from ..job.load import refuse_no_rank
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from ..report.console import Console
 from ..run.environment import NODE
 from ..run.files import folders, own_files, record
-from . import backends, processes
+from . import attach, backends, processes
 
 _LOOK_EVERY_S, _PIECE = 0.3, 1 << 20
 _RANK_FILE = re.compile(r"rank-([0-9]{1,9})\.(?:log|jsonl)")
@@ -76,7 +79,7 @@ def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
 def shell_here(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or run `words`, next to a rank (default: rank 0) of a run on this machine; return its exit code."""
     if not sys.stdout.isatty():
-        raise UsageError("there is no terminal here", "without one: muster exec -- COMMAND")
+        raise UsageError("there is no terminal here", f"without one: {command_of('exec', options, '-- COMMAND')}")
     beside = _beside(options, ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
     before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C in this terminal is for the program, not for Muster
@@ -117,7 +120,7 @@ def _beside(options: Options, terminal: Sequence[str]) -> RankContext:
 def logs_here(options: Options, console: Console) -> int:
     """Print the output of all ranks of a run on this machine, or of one of them; with --follow, until the run's end.
 
-    Raises UsageError for --since, DeployError if there is no log.
+    Raises UsageError for --since, DeployError for a rank that the run does not have.
     """
     if options.since:
         raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
@@ -126,15 +129,13 @@ def logs_here(options: Options, console: Console) -> int:
     _matching(pattern, b"")  # refuses a bad pattern before anything is read
     matched = False
     run_dir = record.find(options.run or "latest")
-    if not (follow or any(run_dir.glob("logs/*.log"))):
-        raise DeployError(
-            f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; muster runs"
-        )
-    if follow and rank and not (run_dir / f"logs/rank-{rank}.log").exists():
-        console.note(f"rank {rank} has printed nothing yet; which have: ls {folders.display_path(run_dir)}/logs")
+    is_over = partial(attach.is_over, run_dir, processes.drivers(run_dir))
+    if follow and rank and not is_over() and not (run_dir / f"logs/rank-{rank}.log").exists():
+        console.note(_missing(run_dir, rank) or _silence(run_dir, rank, False))
     try:
         nodes = not (rank or follow or any(run_dir.glob("logs/rank-*.log")))
-        for number, line in _consoles(run_dir, pattern) if nodes else _lines(run_dir, rank, follow, pattern):
+        lines = _lines(run_dir, rank, is_over if follow else lambda: True, pattern)
+        for number, line in _consoles(run_dir, pattern) if nodes else lines:
             matched = True
             if console.as_json:
                 console.data({"node" if nodes else "rank": number, "line": line})
@@ -144,9 +145,34 @@ def logs_here(options: Options, console: Console) -> int:
                 return STOPPED
     except KeyboardInterrupt:
         return DONE if follow else STOPPED
+    if missing := _missing(run_dir, rank):
+        raise DeployError(missing)
     if not matched:
-        console.note(f"no line matches {pattern}" if pattern else "nothing was printed")
+        console.note(f"no line matches {pattern}" if pattern else _silence(run_dir, rank, is_over()))
     return DONE
+
+
+def _missing(run_dir: Path, rank: str) -> str:
+    """What to say about a rank that is not among those that have started; empty if it is, or if none has."""
+    started = _ranks(run_dir)
+    if not (rank and started) or int(rank) in started:
+        return ""
+    return f"{run_dir.name}: it has no rank {rank}, only {ranks_in_words(started)}"
+
+
+def _silence(run_dir: Path, rank: str, over: bool) -> str:
+    """What to say if nothing was printed."""
+    who = f"rank {rank}" if rank else "its ranks"
+    if not _ranks(run_dir):
+        words = "none of its ranks started" if over else "its ranks have not started yet"
+    else:
+        words = f"{who} printed nothing" if over else f"{who} {'has' if rank else 'have'} printed nothing yet"
+    return f"{run_dir.name}: {words}"
+
+
+def _ranks(run_dir: Path) -> list[int]:
+    """The ranks that have started: one that has printed nothing has no log, but has events."""
+    return sorted({int(match[1]) for path in run_dir.glob("*/rank-*") if (match := _RANK_FILE.fullmatch(path.name))})
 
 
 def _matching(pattern: str, lines: bytes) -> list[str]:
@@ -170,21 +196,15 @@ def _consoles(run_dir: Path, pattern: str) -> Iterator[tuple[str, str]]:
                     yield path.stem, text
 
 
-def _lines(run_dir: Path, rank: str, follow: bool, pattern: str) -> Iterator[tuple[int, str]]:
+def _lines(run_dir: Path, rank: str, is_over: Callable[[], bool], pattern: str) -> Iterator[tuple[int, str]]:
     """The complete lines of the ranks' logs as they come, each with its rank. A very long line comes in parts.
 
     `pattern`: only the lines that match it.
     """
     ends = Counter[int]()
     while True:
-        over = not follow or run_dir.name not in backends.running(folders.RUNS, client.find_engine())
-        files = run_dir.glob("*/rank-*")  # a rank that printed nothing has no log, but has events
-        numbers = sorted({int(match[1]) for path in files if (match := _RANK_FILE.fullmatch(path.name))})
-        if rank and int(rank) not in numbers and over:
-            raise DeployError(
-                f"{run_dir.name}: it has no rank {rank}", f"its ranks: {', '.join(map(str, numbers)) or 'none so far'}"
-            )
-        for number in numbers if not rank else [int(rank)]:
+        over = is_over()
+        for number in [int(rank)] if rank else _ranks(run_dir):
             while new := _read(run_dir, number, ends[number]):
                 is_part = over or len(new) == _PIECE
                 if not (size := new.rfind(b"\n") + 1 or len(new) * is_part):

@@ -111,7 +111,7 @@ class Interrupts:
         if count > self._announced:
             self._announced = count
             self._console.warn(
-                "killing every node" if count > 1 else "stopping, with time to save (Ctrl-C again kills the run)"
+                "killing every node" if count > 1 else "stopping, with time to save (Ctrl-C now kills the run)"
             )
         return count
 

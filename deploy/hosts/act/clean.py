@@ -5,6 +5,8 @@ It removes nothing that a container uses and nothing of another user: it checks 
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...core.errors import DONE, STOPPED, DeployError, UsageError
@@ -142,6 +144,13 @@ def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
                 "its home folder"
             )
             console.note(f"{whose}; once nobody uses it, run there: rm -rf ~/.muster/{others[0]}")
+    sizes = Counter[str]()
+    for thing in itertools.chain(*by_host.values()):
+        if not thing.used and thing.kind != "elsewhere":
+            sizes[f"{flag_of(thing.kind)}{' ID' * (thing.kind in ('runs', 'data'))}"] += thing.bytes or 0
+    if sizes:
+        adds = ", ".join(f"{flag} ({amount(size)})" if size else flag for flag, size in sizes.most_common())
+        console.hint(f"to remove some of it, add to this command: {adds}; it asks first")
 
 
 def _cells(thing: Leftover) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ...host import commands
 from ...host import logs as host_logs
 from ...job.cluster import Cluster
 from ...job.load import known_cluster, read_run, refuse_no_rank
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report.console import Console
 from ..look import ended
@@ -71,7 +72,7 @@ def shell(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or `words` with a terminal, next to a rank (default: rank 0); returns its exit code."""
     cluster = known_cluster(options)
     if not sys.stdout.isatty():
-        raise UsageError("there is no terminal here", "without one: muster exec --hosts a,b -- COMMAND")
+        raise UsageError("there is no terminal here", f"without one: {command_of('exec', options, '-- COMMAND')}")
     with places(cluster, options.run, options.rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
         return place.session.converse(("docker", "exec", "--interactive", place.container, *program))

@@ -33,7 +33,6 @@ from ..start import observe
 from . import ended
 
 _LOOK_S = 30.0
-_NONE = "{}: none of its ranks is running now"
 # Steps count as current for this many seconds; and the most bytes read from the end of each file.
 _LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
@@ -57,7 +56,7 @@ def why_on_hosts(options: Options, console: Console) -> int:
         if ranks:
             _show(ranks, options.stacks, console, _slow(record.path_of(chosen), ranks))
         elif answers.values and not answers.faults:
-            console.note(_NONE.format(chosen))
+            _tell_starting(chosen, as_typed(members), console)
         return _faults(opened, containers, answers, console)
 
 
@@ -83,10 +82,7 @@ def why_here(options: Options, console: Console) -> int:
             console.error(DeployError(what, f"{hint} ls {run_dir}"))
             code = FAILED
     if not (ranks or code):
-        raise DeployError(
-            _NONE.format(run_dir.name),
-            f"to see whether it is starting, or has ended: muster attach --run {run_dir.name}",
-        )
+        _tell_starting(run_dir.name, "", console)
     if ranks:
         _show(ranks, options.stacks, console, _slow(run_dir, ranks))
     return code
@@ -100,6 +96,12 @@ def _is_over(run: RunId, nodes: Mapping[str, Container], hosts: str, console: Co
         attach = command_of("attach", hosts=hosts, run=run)
         _tell_over(run, f"{run} has ended: {ends}", f"to see how it ended: {attach}", console)
     return over
+
+
+def _tell_starting(run: str, hosts: str, console: Console) -> None:
+    """Say that no rank has begun: the nodes of a running run report each rank that has."""
+    console.note(f"{run}: its ranks have not started yet")
+    console.hint(f"to see them start: {command_of('attach', hosts=hosts, run=run)}")
 
 
 def _tell_over(run: str, words: str, hint: str, console: Console) -> None:

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from ...core.errors import DeployError, UsageError
 from ...job import consent
@@ -64,6 +65,11 @@ def ask_link(runs: Path) -> None:
         consent.require(
             runs.parent, [Wish("runs", f"are written to {real}, to which the link {runs.name} points")], runs.name
         )
+
+
+def refuse_no_run(or_else: str = "") -> NoReturn:
+    """Raise UsageError because this folder has no run of this user; `or_else`: what else the user can do."""
+    raise UsageError(f"no run that you started is in {RUNS}", f"go to the folder where it was started{or_else}")
 
 
 def runs_of(folder: str) -> Path:

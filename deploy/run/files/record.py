@@ -290,9 +290,13 @@ def find(name: str) -> Path:
     Raises UsageError if there is no such run.
     """
     path = Path(os.path.expanduser(name))
-    known, is_id = os.path.isdir(path), name == "latest" or any(is_run(path_of(run)) for run in run_ids([name]))
-    if name and "/" not in name and (is_id or not known):
-        path = folders.RUNS / (name if name == "latest" else check_typed("RUN", name, run_id))
+    known, is_id = os.path.isdir(path), any(is_run(path_of(run)) for run in run_ids([name]))
+    if name == "latest":
+        path = latest()
+        if not (known := is_run(path)):
+            folders.refuse_no_run()
+    elif name and "/" not in name and (is_id or not known):
+        path = folders.RUNS / check_typed("RUN", name, run_id)
         known = is_run(path)
     if name and known:
         refuse_newer(path)
@@ -306,9 +310,9 @@ def path_of(run: RunId) -> Path:
 
 
 def latest() -> Path:
-    """The folder of the latest run on this machine; if there is none, a path that is not a run."""
+    """The latest run here, or, without the link (as in a copy), the one started last; else a path that is no run."""
     link = folders.RUNS / "latest"
-    return link.resolve() if is_run(link) else link
+    return link.resolve() if is_run(link) else max(run_dirs(folders.RUNS), key=started, default=link)
 
 
 def run_dirs(runs: Path, named: str = "*") -> list[Path]:

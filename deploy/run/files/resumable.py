@@ -186,16 +186,17 @@ def choose(resume: str, wanted: WantedRun, bare: bool = False) -> Choice:
     record.refuse_newer(path)
     refuse_elsewhere(path)
     known = record.own_fields(path)
+    if "arguments" not in known:
+        again = f"give them yourself: muster up {FLAG.args} ... {FLAG.resume} {path / 'checkpoints'}"
+        raise UsageError(
+            f"{path}: this machine did not record its arguments, and Muster never runs what others recorded",
+            again if record.has_checkpoint(path) else f"start its script yourself; what it wrote is in {path / 'work'}",
+        )
     of_script, start = bool(known.get("script")), len(known.get("starts", ())) + 1
     if script and not of_script:
         raise UsageError(f"{path.name}: this run has no script", f"leave out {FLAG.script}")
     if not (of_script or record.has_checkpoint(path)):
         raise UsageError(f"{flag}: no checkpoint in that run yet", "`muster up` starts a new one")
-    if "arguments" not in known:
-        raise UsageError(
-            f"{path}: this machine did not record its arguments, and Muster never runs what others recorded",
-            f"give them yourself: muster up {FLAG.args} ... {FLAG.resume} {path / 'checkpoints'}",
-        )
     # A new option of the trainer overrides the recorded one.
     words = script or (*known["arguments"], *(() if of_script else arguments))
     bare = bare if script else bool(known.get("bare"))

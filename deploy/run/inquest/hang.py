@@ -141,6 +141,8 @@ def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
     if rank.moves and (rank.doing in _MOVING_WORDS or waits(rank)):
         return _MOVING_WORDS.get(rank.doing, f"is in {_what(rank)}")
+    if rank.doing == "script" and not rank.step:  # it may work, and make no step that Muster sees
+        return "has made no step"
     if rank.doing == "unseen":  # it may have just begun, or may never train: nothing has shown that it is stuck
         return "answers no look"
     return f"waits for others in {_what(rank)}" if waits(rank) else _STUCK_WORDS.get(rank.doing, rank.doing)

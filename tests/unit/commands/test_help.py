@@ -12,6 +12,7 @@ import pytest
 
 from deploy.commands import main
 from deploy.commands.command import MEANINGS
+from deploy.core.errors import STOPPED
 from deploy.job.options import SECTIONS, Options
 from tests.typed import split
 
@@ -45,6 +46,14 @@ def test_every_exit_code_that_a_command_can_end_with_has_a_meaning(command):
     codes = {int(words[0]): words[1:] for line in lines if (words := line.split())[0].isdigit()}
     assert set(codes) >= set(MEANINGS)
     assert all(codes.values())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_two_exit_codes_have_the_same_meaning(command):
+    """`muster board` had listed 0 and 75 for Ctrl-C, without a difference."""
+    ends = command.help.partition("Exit codes:\n")[2]
+    ctrl_c = re.findall(r"^ *\d+  (.*Ctrl-C.*)", ends, re.MULTILINE)
+    assert MEANINGS[STOPPED] not in ctrl_c or len(ctrl_c) == 1
 
 
 @pytest.mark.parametrize("command", COMMANDS)

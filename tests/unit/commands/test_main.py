@@ -402,7 +402,7 @@ def test_output_that_nobody_reads_changes_no_exit_code(tmp_path, out):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("words", "first"), [("explain --json", "latest"), ("bootstrap a", "there is no terminal to ask you on")]
+    ("words", "first"), [("explain --json", "no run"), ("bootstrap a", "there is no terminal to ask you on")]
 )
 def test_with_closed_streams_a_command_behaves_as_without_a_terminal(words, first, tmp_path):
     """Cron and service managers start commands this way: earlier, that ended with a traceback."""

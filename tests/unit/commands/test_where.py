@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from deploy.commands import where
+from deploy.commands import explain, where
 from deploy.commands.main import run
 from deploy.core.errors import DONE, FAILED, USAGE, UsageError
 from deploy.door import faults
 from deploy.hosts import recorded
 from deploy.job.options import Options
 from deploy.report.console import Console
-from deploy.run.files import folders, record
+from deploy.run.files import folders, record, recorded_ends
 from deploy.slurm import runs as slurm_runs
 from deploy.slurm.recorded_run import RecordedRun
 
@@ -162,6 +162,31 @@ def test_stop_chooses_the_only_run_without_an_end_and_never_guesses(runs):
         to_stop()
 
 
+def to_resume(run="", running=(), noted=None):
+    console = Console()
+    console.note = console.note if noted is None else noted.append
+    return where.to_resume(Options(run=run), console, recorded_ends.end_of, lambda: running).name
+
+
+def test_resume_takes_the_newest_run_and_asks_if_only_an_older_one_is_not_done(runs):
+    """A user wants the run that was stopped; the newest, a short test that is done, had been started again."""
+    first, second = (started(runs, name, "processes", t) for name, t in (("r1", 1.0), ("r2", 2.0)))
+    assert to_resume() == "r2"
+    (second / "outcome.json").write_text('{"verdict": "failed"}')
+    assert to_resume() == "r2"
+    (second / "outcome.json").write_text('{"verdict": "done"}')
+    (first / "outcome.json").write_text('{"verdict": "stopped"}')
+    with pytest.raises(UsageError, match=r"^which run\? the newest, r2, is done; r1 is not$") as fault:
+        to_resume()
+    assert fault.value.hint == "muster resume r1; or, to start the newest again with its files: muster resume r2"
+    assert [to_resume(run) for run in ("latest", "r1", "r2")] == ["r2", "r1", "r2"], "a name is no question"
+    noted = []
+    assert to_resume(running=["r1"], noted=noted) == "r2"
+    assert noted == ["r2 is done: it starts again with its files"]
+    (first / "record.json").write_text('{"id": "r1"}')
+    assert to_resume() == "r2", "nobody can resume a run that another user started"
+
+
 @pytest.mark.parametrize("words", ["exec --run latest -- ls", "gpus", "down --run r2", "down --run r2 --delete", "why"])
 def test_a_command_without_slurm_support_says_so_and_asks_no_host_of_an_older_run(words, runs, capsys):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
@@ -223,3 +248,22 @@ def test_a_mistyped_run_taken_for_a_host_is_reported_as_both(runs, capsys, monke
     monkeypatch.setattr(faults, "READ_AS_HOSTS", {"gpu-a"})
     there = faults.FaultPlace("gpu-a", "10.0.0.1", 22, "me", "gpu-a")
     assert "a run is meant" not in faults.fault("refused", there).hint, "a name that resolves is a host's"
+
+
+@pytest.mark.parametrize("words", ["status", "why", "logs", "attach", "stop", "fetch", "shell", "explain", "resume"])
+def test_in_a_folder_without_runs_a_command_says_so(words, runs, capsys, monkeypatch):
+    """It had said `no hosts`, or `latest: no such run`, to a user who had typed neither."""
+    monkeypatch.setattr(explain, "_is_piped", lambda: False)
+    assert run([words]) == USAGE
+    assert f"error: no run that you started is in {runs}\nhint: go to the folder where it was started" in (
+        capsys.readouterr().err
+    )
+
+
+def test_in_a_copy_without_the_link_the_latest_run_is_the_one_that_was_started_last(runs):
+    started(runs, "r2", "processes", 1.0)
+    here = started(runs, "r1", "processes", 2.0)
+    (runs / "latest").unlink()
+    assert (where.run_on_this_machine(Options()), record.find("latest")) == (here, here)
+    (runs / "latest").symlink_to("/")
+    assert record.find("latest") == here, "a link to elsewhere may have come with the folder"

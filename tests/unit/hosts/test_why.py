@@ -56,6 +56,19 @@ def test_a_silent_local_node_is_reported_and_the_others_are_shown(tmp_path, monk
     assert "a: its node cannot report: no answer for 3 s" in err
 
 
+def test_a_run_whose_ranks_have_not_begun_is_no_fault(tmp_path, monkeypatch, capsys):
+    """`none of its ranks is running now`, with exit code 1, had read as a fault right after a start."""
+    monkeypatch.setattr(why.sys, "executable", "/bin/true")
+    monkeypatch.setattr(why.folders, "RUNS", tmp_path)
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1/record.json").write_text('{"format": 1, "nodes": ["a"]}')
+    assert why.why_here(Options(run="r1"), Console()) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "r1: its ranks have not started yet",
+        "hint: to see them start: muster attach --run r1",
+    ]
+
+
 def steps_of(folder, rank, node, own_ms, wait_ms, t):
     step = {
         "kind": "step",

@@ -51,6 +51,9 @@ def test_an_end_that_was_not_recorded_is_not_invented(run_dir, capsys):
     assert (code, out) == (1, "")
     assert "nobody knows how it ended" in err
     assert "hint: continue it: muster resume r1" in err
+    (run_dir / "logs/rank-0.log").write_text("step 50\n")
+    assert "r1: it is not running any more, and nobody knows" in typed(capsys, "explain", "r1")[2]
+    assert typed(capsys, "why")[2] == err, "earlier, it showed what killed ranks did last as if they did it now"
     assert typed(capsys, "status")[1].split()[:2] == ["r1", "unfinished"]
 
 
@@ -110,4 +113,4 @@ def test_a_rank_that_has_printed_nothing_is_not_reported_as_unknown(run_dir, cap
     assert typed(capsys, "logs", "--rank", "1")[:2] == (0, "")
     assert typed(capsys, "logs", "--rank", "all")[:2] == (0, "[0]  step 50\n")
     code, _, err = typed(capsys, "logs", "--rank", "7")
-    assert (code, err) == (1, "error: r1: it has no rank 7\nhint: its ranks: 0, 1\n")
+    assert (code, err) == (1, "error: r1: it has no rank 7, only ranks 0-1\n")

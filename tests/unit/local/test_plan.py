@@ -22,7 +22,7 @@ NONE = EngineFacts(answers=False, reason="no Docker engine answers")
     [
         ("auto", DOCKER, "docker", "Docker 28.2.2"),
         ("auto", NONE, "processes", "local processes (no Docker engine answers)"),
-        ("processes", DOCKER, "processes", "local processes (asked for)"),
+        ("processes", DOCKER, "processes", "local processes"),
         ("docker", DOCKER, "docker", "Docker 28.2.2"),
     ],
 )
@@ -31,6 +31,11 @@ def test_the_backend_is_the_one_asked_for_or_the_one_available(
 ) -> None:
     choice = choose_backend(asked, engine, BACKENDS)
     assert (choice.name, choice.why) == (name, why)
+
+
+@pytest.mark.parametrize("asked", ["", "processes"])
+def test_a_script_on_gpus_is_told_how_many_its_nodes_share_also_if_a_record_names_the_backend(asked: str) -> None:
+    assert choose_backend(asked, NONE, BACKENDS, gpus=5, nodes=2).why == "local processes, 4 of 5 GPUs"
 
 
 def test_docker_without_an_engine_fails_with_an_alternative() -> None:

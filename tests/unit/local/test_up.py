@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.hosts.act import within as hosts_within
 from deploy.job.option_words import words_again
 from deploy.job.options import Options
 from deploy.local import up, within, witness
@@ -74,18 +75,60 @@ def test_a_rank_that_is_no_number_is_refused(rank):
         within.logs_here(Options(run="r1", rank=rank), Recorder(lambda event: None))
 
 
-def test_following_a_rank_that_has_not_begun_names_those_that_have(tmp_path, monkeypatch):
-    """Earlier, the command printed nothing for as long as the run lasted."""
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    """Returns a function: `muster logs` of a run whose rank 0 has printed a line, and rank 1 nothing.
+
+    `over`: for each look, whether the run is over. It returns the exit code, or the error, and the notes.
+    """
     monkeypatch.setattr(folders, "RUNS", tmp_path)
-    logs = tmp_path / "r1/logs"
-    logs.mkdir(parents=True)
-    (logs / "rank-0.log").write_text("rank 0\n")
-    going, heard = [{"r1"}, set()], list[str]()
-    monkeypatch.setattr(within.backends, "running", lambda *_: going.pop(0))
-    monkeypatch.setattr(within.client, "find_engine", lambda: None)
     monkeypatch.setattr(within, "_LOOK_EVERY_S", 0.0)
-    console = Recorder(lambda event: None)
-    monkeypatch.setattr(console, "note", heard.append)
-    with pytest.raises(DeployError, match="it has no rank 7"):
-        within.logs_here(Options(run="r1", rank="7", follow=True), console)
-    assert heard == [f"rank 7 has printed nothing yet; which have: ls {logs}"]
+    (tmp_path / "r1/logs").mkdir(parents=True)
+    (tmp_path / "r1/ranks").mkdir()
+
+    def logs(over, begun=True, **options):
+        looks, heard, console = [*over], list[str](), Recorder(lambda event: None)
+        monkeypatch.setattr(within.attach, "is_over", lambda *_: looks.pop(0) if looks[1:] else looks[0])
+        monkeypatch.setattr(console, "note", heard.append)
+        if begun:
+            (tmp_path / "r1/logs/rank-0.log").write_text("rank 0\n")
+            (tmp_path / "r1/ranks/rank-1.jsonl").touch()
+        try:
+            return within.logs_here(Options(run="r1", **options), console), heard
+        except DeployError as fault:
+            return fault.message, heard
+
+    return logs
+
+
+def test_following_a_rank_that_has_not_begun_names_those_that_have(live):
+    """Earlier, the command printed nothing for as long as the run lasted."""
+    missing = "r1: it has no rank 7, only ranks 0-1"
+    assert live([False, True], rank="7", follow=True) == (missing, [missing])
+    assert live([False], rank="7") == (missing, [])
+
+
+@pytest.mark.parametrize("rank", ["", "0", "1"])
+def test_logs_of_ranks_that_have_not_started_say_so(live, rank):
+    """It had been an error: `it has no rank 0`, and `no log of it is here`."""
+    assert live([False], begun=False, rank=rank) == (0, ["r1: its ranks have not started yet"])
+    assert live([True], begun=False, rank=rank) == (0, ["r1: none of its ranks started"])
+
+
+def test_a_rank_that_has_printed_nothing_may_still_print_while_the_run_lasts(live):
+    assert live([False], rank="1") == (0, ["r1: rank 1 has printed nothing yet"])
+    assert live([False, True], rank="1", follow=True) == (
+        0, ["r1: rank 1 has printed nothing yet", "r1: rank 1 printed nothing"]
+    )  # fmt: skip
+    assert live([True], rank="1") == (0, ["r1: rank 1 printed nothing"])
+    assert live([False]) == (0, [])
+
+
+def test_a_shell_without_a_terminal_gets_the_command_for_the_same_place():
+    """On hosts, the hint had said `--hosts a,b` to a user who had typed others."""
+    with pytest.raises(UsageError) as here:
+        within.shell_here(Options(run="r1", rank="1"), ())
+    assert here.value.hint == "without one: muster exec --run r1 --rank 1 -- COMMAND"
+    with pytest.raises(UsageError) as there:
+        hosts_within.shell(Options(hosts="gpu-a,gpu-b", rank="1"), ())
+    assert there.value.hint == "without one: muster exec --hosts gpu-a,gpu-b --rank 1 -- COMMAND"

@@ -209,6 +209,16 @@ def test_resume_of_the_trainer_from_another_path_is_a_new_run_from_that_checkpoi
         assert choice.arguments == ("--lr", "1", "--resume", str(foreign))
 
 
+def test_a_run_that_another_machine_recorded_is_refused_for_that_reason():
+    """A copied run had been refused because it had no checkpoint, or no script, which was not so."""
+    run_dir, _ = trained("train.py --lr 3")
+    (run_dir / "record.json").write_text((run_dir / "record.json").read_text().replace("--lr", "--rl"))
+    for wanted in (WantedRun(), asked("train.py")):
+        with pytest.raises(UsageError, match="did not record its arguments") as refused:
+            choose(str(run_dir), wanted)
+        assert refused.value.hint == f"start its script yourself; what it wrote is in {run_dir / 'work'}"
+
+
 def test_resume_of_nothing_is_wrong_usage_with_a_hint(tmp_path):
     bare = of_trainer(checkpoint=False)
     for wanted in ("latest", str(tmp_path / "nowhere"), str(bare)):

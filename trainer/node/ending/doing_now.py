@@ -46,9 +46,10 @@ def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
     if not looks:
         return {"doing": "unseen" if life.observed else "unobserved"}
     look, now = looks[-1], time.time()
-    age = now - look.t if look.t else None
+    step = look.before + look.step
+    since = look.since_s + (now - look.t if look.t else 0.0) if step else now - life.began
     about: dict[str, Any] = {"moves": stuck_ranks.is_moving(looks, life.began, now)}
-    about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
+    about |= {"step": step, "since_s": round(since, 1), "t": look.t}
     about |= stuck_ranks.describe(look, folder / work.WORK)
     frames = look.main.frames if look.main else ()
     about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]

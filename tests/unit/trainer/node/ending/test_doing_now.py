@@ -85,6 +85,17 @@ def test_a_rank_is_reported_with_its_step_and_an_ended_one_with_its_code(tmp_pat
     assert json.loads(capsys.readouterr().out) == {"rank": 0, "node": "n0", "doing": "ended", "code": 3}
 
 
+def test_a_rank_that_has_made_no_step_has_made_none_since_it_began(tmp_path, capsys, monkeypatch):
+    """The time since the last look had been shown, at most two seconds, beside the words `is stuck`."""
+    said(tmp_path, capsys, monkeypatch)
+    later = time.time() + 100
+    monkeypatch.setattr(doing_now.time, "time", lambda: later)
+    for step, least, most in ((0, 99, 101), (7, 0, 1)):
+        look_of(tmp_path, 7, step=step)
+        assert doing_now.main() == 0
+        assert least <= json.loads(capsys.readouterr().out)["since_s"] <= most
+
+
 def test_an_ended_rank_of_a_command_is_not_reported(tmp_path, capsys, monkeypatch):
     said(tmp_path, capsys, monkeypatch)
     with subprocess.Popen(["true"]) as process:
