@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.text import amount, clock, duration, figure, percent, several
+from ..core.text import amount, clock, duration, figure, milliseconds, percent, ranks_in_words, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
@@ -59,24 +59,23 @@ def headline(state: State, recipe: str, why: str) -> list[str]:
 def rank_cells(view: RankView, state: State) -> list[str]:
     """A rank's cells in the live view, below HEADS: rank, step, ms per step, data, compute, waiting."""
     cells = [f"{view.rank}"]
-    if not view.training:
+    if not (time := view.time):
         return [*cells, "getting ready" if not view.step else f"starting again (was at step {view.step})"]
     cells.append(f"{view.step}/{state.ranks.steps}" if state.ranks.steps else f"{view.step}")
-    parts = (view.data_ms, view.compute_ms, view.wait_ms)
+    parts = (time.data, time.compute, time.wait)
     if (total := sum(parts)) > 0:
-        cells += [_milliseconds(view.step_ms), *(f"{100 * value / total:.0f} %" for value in parts)]
+        cells += [figure(time.whole), *(f"{100 * value / total:.0f} %" for value in parts)]
     return cells
 
 
 def marks(state: State) -> dict[int, str]:
     """The marks of ranks that stand out from the others: `slow` or `silent`."""
-    seen = {rank: each for rank, each in state.ranks.views.items() if each.training}
-    newest = max((each.stepped for each in seen.values()), default=0.0)
-    own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
-    works = WorkTimes(own, {rank: each.data_ms for rank, each in seen.items()})
+    seen = {rank: each.time for rank, each in state.ranks.views.items() if each.time}
+    newest = max((each.t for each in seen.values()), default=0.0)
+    works = WorkTimes.of(seen)
     marked = {}
     for rank, each in seen.items():
-        if newest - each.stepped > max(_SILENT_S, _SILENT_STEPS * each.step_ms / 1000):
+        if newest - each.t > max(_SILENT_S, _SILENT_STEPS * each.whole / 1000):
             marked[rank] = "silent"
         elif works.slow(rank):
             marked[rank] = "slow"
@@ -126,10 +125,8 @@ def node_word(name: str, state: State) -> str:
     node = state.nodes.states.get(name)
     if node and node.state in _ENDED_WORDS:
         return _ENDED_WORDS[node.state]
-    ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
-    if state.script and ranks:
-        between = "to" if len(ranks) > 2 else "and"
-        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} {between} {ranks[-1]}"
+    if state.script and (ranks := state.ranks.ranks_on(name)):
+        return f"runs {ranks_in_words(ranks)}"
     if name in state.nodes.up:
         return "up, waiting for the others" if len(state.nodes.up) < len(state.names) else "up, loading torch"
     return "starting"
@@ -233,7 +230,7 @@ def _pace_parts(state: State) -> list[str]:
 
 def checkpoint_words(step: float, pause_ms: float | None) -> str:
     """The step of the last checkpoint, and for how long the training paused for it."""
-    return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({_milliseconds(pause_ms)} ms pause)")
+    return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({milliseconds(pause_ms)} pause)")
 
 
 def _own_parts(state: State) -> list[str]:
@@ -261,10 +258,6 @@ def _last_loss(state: State, shown: int) -> str:
     """
     step, loss = state.training.losses[-1]
     return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def fault_text(result: Result) -> str:

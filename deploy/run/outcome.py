@@ -388,7 +388,7 @@ def _too_silent(state: State, now: float) -> Result | None:
     ranks = state.ranks
     if state.script or not ranks.last_sign:
         return None
-    stepping = any(view.training for view in ranks.views.values())
+    stepping = any(view.time for view in ranks.views.values())
     limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * ranks.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
     if now - ranks.last_sign < limit:
         return None

@@ -78,7 +78,7 @@ def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None
     head, heads, master, worker, _, bar, metrics, story = rendered(training())
     assert head == f"muster   master + 2 workers   gloo   digits   {WHY}"
     assert heads == "  node       rank   step      ms/step   data   compute   waiting"
-    assert master == "  master     0      240/600   12        4 %    71 %      25 %"
+    assert master == "  master     0      240/600   12.0      4 %    71 %      25 %"
     assert worker.startswith("  worker-1   1      240/600")
     assert (bar.count("━"), bar.count("╌"), bar.endswith(" 40 %")) == (10, 14, True)
     assert metrics.startswith("  loss 2.31 █")

@@ -8,11 +8,11 @@ import pytest
 
 from deploy.core import text
 from deploy.report.page import charts, head, steps
-from deploy.report.page import data as page_data
+from deploy.run.state.ranks import StepTime
 
 
 def mean(data, compute, wait):
-    return page_data.StepTime(40, 40, data, compute, wait, data + compute + wait)
+    return StepTime(40, 40, data, compute, wait, data + compute + wait)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_rank_that_is_slow_at_loading_data_is_distinguished():
 
 
 def test_means_weigh_lines_by_the_steps_they_cover():
-    rows = [page_data.StepTime(10, 9, 1.0, 1.0, 1.0, 3.0), page_data.StepTime(11, 1, 11.0, 1.0, 1.0, 13.0)]
+    rows = [StepTime(10, 9, 1.0, 1.0, 1.0, 3.0), StepTime(11, 1, 11.0, 1.0, 1.0, 13.0)]
     assert steps.mean(rows).data == pytest.approx(2.0)
 
 
