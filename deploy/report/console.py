@@ -31,7 +31,6 @@ from ..core.errors import FULL, DeployError, UsageError
 from ..core.printable import visible
 from ..core.text import in_seconds
 from ..run.events import Event
-from ..run.outcome import Result
 from ..run.progress import State
 from ..send.road.guide import Tell
 from . import plain_view
@@ -206,22 +205,24 @@ class Console:
         if plain:
             plain.close()
 
-    def result(self, result: Result, state: State, outcome: Value, where: str, folder: str, fetch: str = "") -> None:
-        """Show how a run ended, and where its files are. `where` is the page, `folder` the run folder.
+    def result(self, outcome: Value, known: Value, where: str, folder: str, fetch: str = "") -> None:
+        """Show how a run ended, and where its files are. `known`: the run's record, for its nodes and its script.
 
-        `fetch` is the command that copies the run's files from its hosts.
+        `where` is the page, `folder` the run folder, `fetch` the command that copies the run's files from its hosts.
         """
         self.data({"kind": "result", **outcome, "report": where, "folder": folder})
         if self.as_json:
             return
-        if result.verdict in ("failed", "refused"):
-            self.error(DeployError(lines.without_traceback(lines.fault_text(result), self._last_lines), result.hint))
-        head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
+        is_fault = outcome["verdict"] in ("failed", "refused")
+        if is_fault:
+            fault = lines.without_traceback(lines.fault_text(outcome), self._last_lines)
+            self.error(DeployError(fault, outcome["hint"]))
+        head, *rest = lines.result_parts(outcome, known, where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
-        rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
-        self._print(self._out, Text(f"      {rate}{lines.left_line(state, folder, fetch)}", "quiet"))
-        if result.hint and result.verdict not in ("failed", "refused"):
-            self.hint(result.hint)
+        rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome["samples_per_s"] else ""
+        self._print(self._out, Text(f"      {rate}{lines.left_line(outcome, known, folder, fetch)}", "quiet"))
+        if outcome["hint"] and not is_fault:
+            self.hint(outcome["hint"])
 
     def values(self, rows: Iterable[Value]) -> None:
         """Print each object as a line of JSON."""

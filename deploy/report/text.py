@@ -7,14 +7,12 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ..core.text import amount, clock, duration, figure, milliseconds, percent, ranks_in_words, several
+from ..core.text import amount, clock, duration, figure, milliseconds, percent, ranks_in_words, several, step_words
 from ..job.options import FLAG
-from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
 from ..run.inquest.slow import WorkTimes
-from ..run.outcome import Result, downloads, unreported_nodes
 from ..run.progress import State
 from ..run.state.ranks import RankView
 
@@ -28,6 +26,7 @@ GAP = 3  # spaces between two cells
 # The words for a node whose ranks no longer report.
 _ENDED_WORDS = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
+Fields = Mapping[str, Any]
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank is marked as silent if it has reported no step for this many seconds, or for this many steps if that is longer.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
@@ -152,51 +151,50 @@ def progress_line(state: State) -> str:
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
 
-def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
-    """The parts of the last line: `done`, the result, how long it took, where the files are."""
-    parts = [result.verdict]
-    evaluated = state.training.evaluated
-    values, samples = evaluated.get("values", {}), evaluated.get("samples", 0)
-    if result.verdict == "done" and "accuracy" in values:
-        what = DEFAULT_RECIPE if state.ranks.plan.get("recipe") == DEFAULT_RECIPE else "samples"
-        parts.append(f"{percent(values['accuracy'])} of {samples:,} held-out {what}")
-    elif result.verdict == "done" and "loss" in values:
-        parts.append(f"loss {figure(values['loss'])} on {samples:,} held-out samples")
-    elif result.verdict == "stopped":
-        parts += [result.message.removeprefix("stopped").lstrip()] * (result.message != "stopped")
-    elif state.step or (result.verdict != "done" and not state.script):
-        parts.append(f"at {state.ranks.step_words}" if state.step else "before the first step")
-        furthest = max((view.step for view in state.ranks.views.values()), default=0)
-        if result.verdict == "done" and furthest > state.step:
+def result_parts(outcome: Fields, known: Fields, where: str) -> list[str]:
+    """The parts of the last line: `done`, the result, how long it took, where the files are.
+
+    `outcome`: what outcome.json has; `known`: the run's record.
+    """
+    verdict, message, step = outcome["verdict"], outcome["message"], outcome["step"]
+    parts, held_out = [verdict], f"{outcome['samples'] or 0:,} held-out samples"
+    if verdict == "done" and (accuracy := outcome["accuracy"]) is not None:
+        parts.append(f"{percent(accuracy)} of {held_out}")
+    elif verdict == "done" and (loss := outcome.get("values", {}).get("loss")) is not None:
+        parts.append(f"loss {figure(loss)} on {held_out}")
+    elif verdict == "stopped":
+        parts += [message.removeprefix("stopped").lstrip()] * (message != "stopped")
+    elif step or (verdict != "done" and not known.get("script")):
+        parts.append(f"at {step_words(step, outcome.get('repeats', False))}" if step else "before the first step")
+        if verdict == "done" and (furthest := outcome.get("furthest")):
             parts[-1] += f", the furthest rank at {furthest}"
-    return [*parts, duration(seconds), where]
+    return [*parts, duration(outcome["seconds"]), where]
 
 
-def left_line(state: State, folder: str, fetch: str) -> str:
+def left_line(outcome: Fields, known: Fields, folder: str, fetch: str) -> str:
     """What the run left, and where. `fetch`: the command that copies it here; empty if it is in `folder`."""
-    if not state.script:
+    if not known.get("script"):
         return f"checkpoints, metrics and logs in {folder}/"
-    remains = state.nodes.remains
-    left = {node: (event["files"], event["bytes"]) for node, event in remains.items() if event["files"]}
+    remains = outcome.get("kept", {})
+    left = {node: (each["files"], each["bytes"]) for node, each in remains.items() if each["files"]}
     # On hosts, each node has its own files; on this machine, all nodes share a folder.
-    unsaid = unreported_nodes(state) if fetch else []
-    more = _stays(downloads(state)) if fetch else ""
+    unsaid = [node for node in known.get("nodes", ()) if node not in remains] if fetch else []
+    more = _stays(outcome.get("downloads", {})) if fetch else ""
     if not left:
-        none = remains and not unsaid
         wrote = f"the files that it wrote: {fetch or f'{folder}/work'}"
-        if none:  # a script that found nothing to do also ends as done
-            wrote = NO_FILES if state.step else f"Muster saw no training step, and {NO_FILES}"
+        if remains and not unsaid:  # a script that found nothing to do also ends as done
+            wrote = NO_FILES if outcome["step"] else f"Muster saw no training step, and {NO_FILES}"
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
-        files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
-        top = next((event.get("top", "work") for node, event in remains.items() if node in left), "work")
+        files, size = map(max, zip(*left.values(), strict=True))
+        top = next(each.get("top", "work") for each in remains.values() if each["files"])
         return f"{several(files, 'file')}, {amount(size)} in {folder}/{top}; logs in {folder}/"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
     parts += [f"there may be more on {', '.join(unsaid)}"] if unsaid else []
     return f"{'; '.join(parts)}: {fetch}{more}"
 
 
-def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
+def _stays(by_node: Mapping[str, Sequence[Any]]) -> str:
     """The downloads that a fetch leaves on the hosts: their bytes, and the option that copies them."""
     if not by_node:
         return ""
@@ -260,11 +258,12 @@ def _last_loss(state: State, shown: int) -> str:
     return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
 
 
-def fault_text(result: Result) -> str:
+def fault_text(outcome: Fields) -> str:
     """The fault, with the node and rank in front unless the message's first line has the node."""
-    named = result.node and result.node not in result.message.partition("\n")[0]
-    place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
-    return f"{place if named else ''}{result.message}"
+    message, node, rank = outcome["message"], outcome["node"], outcome["rank"]
+    named = node and node not in message.partition("\n")[0]
+    place = f"{node} (rank {rank}): " if rank is not None else f"{node}: "
+    return f"{place if named else ''}{message}"
 
 
 def without_traceback(message: str, shown: Iterable[str]) -> str:

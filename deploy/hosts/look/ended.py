@@ -89,7 +89,7 @@ def show(end: RunEnded, sessions: Sequence[Session], console: Console) -> int:
     # The node of a host without a verdict was killed: then "done" from the others is not the run's verdict.
     if result is None or (result.verdict == "done" and len(spoke) < len(end.hosts)):
         raise end
-    why = f": {fault_text(result)}" if result.message else ""
+    why = f": {fault_text(vars(result))}" if result.message else ""
     text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
     console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
     console.hint(end.hint)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...causes.end_causes import Cause
 from ...core.facts import ended_how
+from ...core.text import step_words
 from ..events import Event, changes_nodes, react
 from ..inquest import hang
 from ..inquest.blame import End
@@ -216,7 +217,7 @@ class Ranks:
     @property
     def step_words(self) -> str:
         """The step in words, with a remark if repeated steps are counted twice."""
-        return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
+        return step_words(self.step, self.repeats)
 
     @property
     def at_step(self) -> str:
