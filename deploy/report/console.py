@@ -180,7 +180,7 @@ class Console:
             tell_data([])
             return
         live = self._live = LiveView(self._err, state, recipe, why) if self._draws() else None
-        plain = None if live else PlainView(self._say, state, recipe, why)
+        view = live or PlainView(self._say, state, recipe, why)
         lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
         def tell(events: list[Event]) -> None:
@@ -189,10 +189,7 @@ class Console:
             self._last_lines.extend(script_lines)
             if script_lines and not above:
                 self.block(script_lines)
-            if live:
-                self._safely(lambda: live.tell(script_lines if above else [], lines_of.moving))
-            elif plain:
-                plain.show_new()
+            self._safely(lambda: view.tell(script_lines if above else [], lines_of.moving))
 
         try:
             yield tell
@@ -200,10 +197,7 @@ class Console:
             lines_of.close()
             tell([])
             self._live = None
-            if live:
-                self._safely(live.close)
-        if plain:
-            plain.close()
+            self._safely(view.close)
 
     def result(self, outcome: Value, known: Value, where: str, folder: str, fetch: str = "") -> None:
         """Show how a run ended, and where its files are. `known`: the run's record, for its nodes and its script.
@@ -333,7 +327,7 @@ class Console:
 
     def _print(self, console: RichConsole, text: RichText) -> None:
         # Without soft wrap, rich would break paths at 80 columns if there is no terminal.
-        self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
+        self._safely(lambda: console.print(text, soft_wrap=True))
 
 
 class _VisibleConsole(RichConsole):

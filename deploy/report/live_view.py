@@ -104,7 +104,7 @@ class LiveView:
         """Print the script's lines above the view, and draw the view again if that is due."""
         now, self._moving = time.monotonic(), moving
         for line in lines_above:
-            self._console.print(Text(line), soft_wrap=True, highlight=False)
+            self._console.print(Text(line), soft_wrap=True)
         if lines_above or now - self._drawn >= _REFRESH_S:
             self._drawn = now
             self._live.update(self._view(), refresh=True)

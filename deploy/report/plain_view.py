@@ -33,13 +33,13 @@ class PlainView:
         self._shown, self._patience = "", FIRST_S
         say("   ".join(["muster", *lines.headline(state, recipe, why)]), "node")
 
-    def show_new(self) -> None:
-        """Show what is new."""
+    def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
+        """Show what is new. The script's lines go to standard output, and a line that it redraws is not shown."""
         story = self._state.story
         for line in story[self._lines_shown :]:
             at = clock_time(line.t) if story.late and line.t < self._opened else ""  # an old line gets its time
             self._say(f"{at}{line.text}", "warn" if line.grave else "")
-        self._lines_shown = len(self._state.story)
+        self._lines_shown = len(story)
         now = time.monotonic()
         if self._state.step and now - self._last >= _EVERY_S:
             self._last = now

@@ -258,12 +258,17 @@ def _last_loss(state: State, shown: int) -> str:
     return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
 
 
+def culprit(end: Fields) -> str:
+    """The node and the rank that failed: `worker-2 (rank 2)`; empty if the message's first line has the node."""
+    node, rank = end.get("node") or "", end.get("rank")
+    if node in end.get("message", "").partition("\n")[0]:
+        return ""
+    return node if rank is None else f"{node} (rank {rank})"
+
+
 def fault_text(outcome: Fields) -> str:
-    """The fault, with the node and rank in front unless the message's first line has the node."""
-    message, node, rank = outcome["message"], outcome["node"], outcome["rank"]
-    named = node and node not in message.partition("\n")[0]
-    place = f"{node} (rank {rank}): " if rank is not None else f"{node}: "
-    return f"{place if named else ''}{message}"
+    """The fault, with its node and rank in front."""
+    return ": ".join(filter(None, (culprit(outcome), outcome["message"])))
 
 
 def without_traceback(message: str, shown: Iterable[str]) -> str:

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from deploy.core import text
-from deploy.report.page import charts, head, steps
+from deploy.report import text as lines
+from deploy.report.page import charts, steps
 from deploy.run.state.ranks import StepTime
 
 
@@ -88,5 +89,5 @@ def test_numbers_in_words(shown, meant):
 def test_the_headline_names_host_and_rank_even_if_the_traceback_names_the_host():
     run = {"verdict": "failed", "node": "rack-3", "rank": 2}
     traceback = 'train.py ended with code 1: ValueError\n  File "rack-3:~/.muster/runs/r1/work/train.py", line 1'
-    assert head._culprit({**run, "message": traceback}) == "rank 2 on rack-3"
-    assert head._culprit({**run, "message": "rack-3 (rank 2) was killed by SIGKILL"}) == ""
+    assert lines.culprit({**run, "message": traceback}) == "rack-3 (rank 2)"
+    assert lines.culprit({**run, "message": "rack-3 (rank 2) was killed by SIGKILL"}) == ""
