@@ -79,9 +79,9 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
+def column(rows: list[Fields], name: str, by: str = "step") -> list[tuple[float, float]]:
     """The points of a metric, without lines that lack it or whose value is not finite."""
-    return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
+    return [(row[by], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
 class RunReader:
