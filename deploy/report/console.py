@@ -29,7 +29,6 @@ from rich.theme import Theme
 
 from ..core.errors import FULL, DeployError, UsageError
 from ..core.printable import visible
-from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.progress import State
 from ..send.road.guide import Tell
@@ -107,7 +106,7 @@ class Console:
         latest, began = {"phase": ""}, time.monotonic()
 
         def rows(room: int) -> list[tuple[str, str]]:
-            return [(what, f"{latest['phase']}   {in_seconds(round(time.monotonic() - began))}")]
+            return [(what, f"{latest['phase']}   {plain_view.since(began)}")]
 
         with self._passing(rows, lambda: f"{what}   {latest['phase']}".rstrip()):
             yield lambda phase: latest.update(phase=phase)
@@ -118,9 +117,7 @@ class Console:
         self._due, began = time.monotonic() + _OPENING_S, time.monotonic()
         with ExitStack() as stack:
             if self._draws() and not self.as_json:
-                stack.enter_context(
-                    self._passing(lambda _: [(step(), in_seconds(round(time.monotonic() - began)))], step)
-                )
+                stack.enter_context(self._passing(lambda _: [(step(), plain_view.since(began))], step))
             self._opening = stack
             yield
 

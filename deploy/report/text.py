@@ -27,7 +27,7 @@ GAP = 3  # spaces between two cells
 _ENDED_WORDS = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 Fields = Mapping[str, Any]
-HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
+HEADS = ("  node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank is marked as silent if it has reported no step for this many seconds, or for this many steps if that is longer.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
 
