@@ -28,7 +28,7 @@ from .console import Console, Value
 from .page import run as page
 
 # What an outcome.json may lack that ranks wrote.
-_UNKNOWN_END: Value = {"verdict": "failed", "message": "", "hint": "", "node": "", "step": 0, "seconds": 0.0}
+_UNKNOWN_END: Value = {"message": "", "hint": "", "node": "", "step": 0, "seconds": 0.0}
 _UNKNOWN_END |= dict.fromkeys(("rank", "accuracy", "samples", "samples_per_s"))
 _WRITE_HINT = (
     "let only rank 0 read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
@@ -228,7 +228,10 @@ def _path_for_script(path: str) -> str:
 
 def show_again(run_dir: Path, console: Console, fetch: str) -> int:
     """Show the end that is recorded in outcome.json; returns the run's exit code."""
-    return _show(run_dir, {**_UNKNOWN_END, **recorded_ends.end_of(run_dir)}, console, fetch)
+    end = recorded_ends.end_of(run_dir)
+    verdict = end.get("verdict")  # a newer Muster may know other verdicts
+    known = {**_UNKNOWN_END, **end, "verdict": verdict if verdict in CODES else "failed"}
+    return _show(run_dir, known, console, fetch)
 
 
 def _show(run_dir: Path, outcome: Value, console: Console, fetch: str) -> int:

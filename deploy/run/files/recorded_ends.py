@@ -13,7 +13,7 @@ from ...core import formats
 from ...core.facts import RunFacts
 from ...core.fields import digits, flag, optional, real, row, table, text, whole, words
 from ...core.fields import record as shaped
-from ..outcome import CODES, Result
+from ..outcome import Result
 from ..progress import State
 from . import record, timeline
 
@@ -24,7 +24,7 @@ _REMAINS = ("files", "bytes", "top")
 _OUTCOME = shaped(
     {},
     {
-        "verdict": optional(text(20, "|".join(CODES))),
+        "verdict": optional(text(20)),
         **dict.fromkeys(("message", "hint", "cause", "node"), optional(words(1 << 16))),
         **dict.fromkeys(("rank", "step", "furthest", "code", "samples", "restarts"), optional(whole())),
         **dict.fromkeys(("t", "accuracy", "seconds", "samples_per_s"), _NUMBER),
