@@ -96,4 +96,4 @@ def check_run_id(option: str, text: str) -> str:
 def _name(text: object, what: str, longest: int) -> str:
     if isinstance(text, str) and len(text) <= longest and _NAME.fullmatch(text) and ".." not in text:
         return text
-    raise BadAnswer(what, _RULE if longest == LONGEST else _RULE.replace(str(LONGEST), str(longest)), text)
+    raise BadAnswer(what, _RULE.replace(str(LONGEST), str(longest)), text)

@@ -140,6 +140,11 @@ def ranks_in_words(numbers: Iterable[int]) -> str:
     return f"{noun} {shown}{', ...' if len(spans) > 8 else ''}"
 
 
+def step_words(step: int, repeats: bool, steps: int | None = None) -> str:
+    """`step 7`, `step 7/600`; with a remark if repeated steps are counted twice."""
+    return f"step {step}" + f"/{steps}" * bool(steps) + " (including repeated steps)" * repeats
+
+
 def parents(path: str) -> Iterator[str]:
     """The folders above a relative path, the nearest first."""
     while path := path.rpartition("/")[0]:

@@ -315,7 +315,7 @@ def _trains_since(state: State, node: str, signs: Signs) -> int | None:
     if rank is None or rank in state.ranks.stuck or rank in state.ranks.ends or state.verdicts:
         return None
     view = state.ranks.views.get(rank)
-    return rank if view and view.stepped > time.time() - signs.engine_s + AFTER_S else None
+    return rank if view and view.time and view.time.t > time.time() - signs.engine_s + AFTER_S else None
 
 
 class FinalCodes:

@@ -142,7 +142,7 @@ def record_end(run_dir: Path) -> dict[str, Any]:
         result = outcome.conclude(state, time.time())
         if result.verdict != "done":
             result = replace(result, message=f"its command `muster up` was killed: {result.message}")
-        record.close(run_dir, with_resume_hint(result, state, run_dir.name), state, state.ranks.span.seconds)
+        recorded_ends.close(run_dir, with_resume_hint(result, state, run_dir.name), state, state.ranks.span.seconds)
         page.write(run_dir)
         return recorded_ends.end_of(run_dir)
     finally:

@@ -21,7 +21,7 @@ from ..run.files import code, recorded_ends
 from ..run.files.record import backend_of
 from .page import head, render, steps
 from .page.charts import STYLES, Chart, Point, Series, draw
-from .page.data import MOST_READ, Fields, RunData, RunReader, column, load, number
+from .page.data import MOST_READ, Fields, RunData, RunReader, column, load
 from .page.machines import mean_use
 from .text import aligned, sparkline
 
@@ -182,7 +182,7 @@ def _ratio(first: float | None, second: float | None) -> str:
 
 def _curves(runs: Sequence[RunData]) -> list[Curve]:
     def spent(run: RunData) -> list[Point]:
-        known = sorted((row["t"], loss) for row in run.metrics if (loss := number(row.get("loss"))) is not None)
+        known = sorted(column(run.metrics, "loss", "t"))
         begin = head.summary(run).start or (known[0][0] if known else 0.0)
         return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 

@@ -29,9 +29,7 @@ from rich.theme import Theme
 
 from ..core.errors import FULL, DeployError, UsageError
 from ..core.printable import visible
-from ..core.text import in_seconds
 from ..run.events import Event
-from ..run.outcome import Result
 from ..run.progress import State
 from ..send.road.guide import Tell
 from . import plain_view
@@ -108,7 +106,7 @@ class Console:
         latest, began = {"phase": ""}, time.monotonic()
 
         def rows(room: int) -> list[tuple[str, str]]:
-            return [(what, f"{latest['phase']}   {in_seconds(round(time.monotonic() - began))}")]
+            return [(what, f"{latest['phase']}   {plain_view.since(began)}")]
 
         with self._passing(rows, lambda: f"{what}   {latest['phase']}".rstrip()):
             yield lambda phase: latest.update(phase=phase)
@@ -119,9 +117,7 @@ class Console:
         self._due, began = time.monotonic() + _OPENING_S, time.monotonic()
         with ExitStack() as stack:
             if self._draws() and not self.as_json:
-                stack.enter_context(
-                    self._passing(lambda _: [(step(), in_seconds(round(time.monotonic() - began)))], step)
-                )
+                stack.enter_context(self._passing(lambda _: [(step(), plain_view.since(began))], step))
             self._opening = stack
             yield
 
@@ -181,7 +177,7 @@ class Console:
             tell_data([])
             return
         live = self._live = LiveView(self._err, state, recipe, why) if self._draws() else None
-        plain = None if live else PlainView(self._say, state, recipe, why)
+        view = live or PlainView(self._say, state, recipe, why)
         lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
         def tell(events: list[Event]) -> None:
@@ -190,10 +186,7 @@ class Console:
             self._last_lines.extend(script_lines)
             if script_lines and not above:
                 self.block(script_lines)
-            if live:
-                self._safely(lambda: live.tell(script_lines if above else [], lines_of.moving))
-            elif plain:
-                plain.show_new()
+            self._safely(lambda: view.tell(script_lines if above else [], lines_of.moving))
 
         try:
             yield tell
@@ -201,27 +194,26 @@ class Console:
             lines_of.close()
             tell([])
             self._live = None
-            if live:
-                self._safely(live.close)
-        if plain:
-            plain.close()
+            self._safely(view.close)
 
-    def result(self, result: Result, state: State, outcome: Value, where: str, folder: str, fetch: str = "") -> None:
-        """Show how a run ended, and where its files are. `where` is the page, `folder` the run folder.
+    def result(self, outcome: Value, known: Value, where: str, folder: str, fetch: str = "") -> None:
+        """Show how a run ended, and where its files are. `known`: the run's record, for its nodes and its script.
 
-        `fetch` is the command that copies the run's files from its hosts.
+        `where` is the page, `folder` the run folder, `fetch` the command that copies the run's files from its hosts.
         """
         self.data({"kind": "result", **outcome, "report": where, "folder": folder})
         if self.as_json:
             return
-        if result.verdict in ("failed", "refused"):
-            self.error(DeployError(lines.without_traceback(lines.fault_text(result), self._last_lines), result.hint))
-        head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
+        is_fault = outcome["verdict"] in ("failed", "refused")
+        if is_fault:
+            fault = lines.without_traceback(lines.fault_text(outcome), self._last_lines)
+            self.error(DeployError(fault, outcome["hint"]))
+        head, *rest = lines.result_parts(outcome, known, where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
-        rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
-        self._print(self._out, Text(f"      {rate}{lines.left_line(state, folder, fetch)}", "quiet"))
-        if result.hint and result.verdict not in ("failed", "refused"):
-            self.hint(result.hint)
+        rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome["samples_per_s"] else ""
+        self._print(self._out, Text(f"      {rate}{lines.left_line(outcome, known, folder, fetch)}", "quiet"))
+        if outcome["hint"] and not is_fault:
+            self.hint(outcome["hint"])
 
     def values(self, rows: Iterable[Value]) -> None:
         """Print each object as a line of JSON."""
@@ -332,7 +324,7 @@ class Console:
 
     def _print(self, console: RichConsole, text: RichText) -> None:
         # Without soft wrap, rich would break paths at 80 columns if there is no terminal.
-        self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
+        self._safely(lambda: console.print(text, soft_wrap=True))
 
 
 class _VisibleConsole(RichConsole):

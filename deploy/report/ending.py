@@ -19,15 +19,17 @@ from ..run.files import record, recorded_ends
 from ..run.files.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
-from ..run.state.ranks import RankView
 from ..send.folder import missed, named_paths
 from ..send.folder.credentials import SendChoice
 from ..send.image import official
 from ..send.packages import requirements
 from . import packages
-from .console import Console
+from .console import Console, Value
 from .page import run as page
 
+# What an outcome.json may lack that ranks wrote.
+_UNKNOWN_END: Value = {"message": "", "hint": "", "node": "", "step": 0, "seconds": 0.0}
+_UNKNOWN_END |= dict.fromkeys(("rank", "accuracy", "samples", "samples_per_s"))
 _WRITE_HINT = (
     "let only rank 0 read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
     f"{FLAG.mount} /shared:/shared"
@@ -98,13 +100,12 @@ def end(
     result = replace(result, hint=_LOGS.sub(lambda at: _log_words(run_dir, at["rank"], fetch), result.hint))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
-    outcome = record.close(run_dir, result, state, seconds)
+    outcome = recorded_ends.close(run_dir, result, state, seconds)
     try:
         page.write(run_dir)
     except DeployError as fault:  # how the run ended is shown in any case
         console.warn(f"{fault.message}; {fault.hint}")
-    console.result(result, state, outcome, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
-    return result.code
+    return _show(run_dir, outcome, console, fetch)
 
 
 def _log_words(run_dir: Path, rank: str | None, fetch: str) -> str:
@@ -227,20 +228,13 @@ def _path_for_script(path: str) -> str:
 
 def show_again(run_dir: Path, console: Console, fetch: str) -> int:
     """Show the end that is recorded in outcome.json; returns the run's exit code."""
-    outcome, known = recorded_ends.end_of(run_dir), record.facts(run_dir)
-    verdict, step = outcome.get("verdict"), outcome.get("step", 0)
-    message, hint, node = (outcome.get(name, "") for name in ("message", "hint", "node"))
-    result = Result(verdict if verdict in CODES else "failed", message, hint, node, outcome.get("rank"), step)
-    files = outcome.get("kept", {})
-    state = State(known.get("nodes") or tuple(files), script=known.get("script", False))
-    rows = outcome.get("downloads", {}).items()
-    stay = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
-    state.nodes.remains = {node: {**left, **stay.get(node, {})} for node, left in files.items()}
-    values = {name: value for name, value in outcome.get("values", {}).items() if value is not None}
-    state.training.evaluated = {"values": values, "samples": outcome.get("samples", 0)}
-    if step:
-        state.ranks.views[0] = RankView(0, "", step=step)
-    unknown = dict.fromkeys(("rank", "accuracy", "samples", "samples_per_s"))
-    shown = {**unknown, "seconds": 0.0, **outcome}
-    console.result(result, state, shown, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
-    return result.code
+    end = recorded_ends.end_of(run_dir)
+    verdict = end.get("verdict")  # a newer Muster may know other verdicts
+    known = {**_UNKNOWN_END, **end, "verdict": verdict if verdict in CODES else "failed"}
+    return _show(run_dir, known, console, fetch)
+
+
+def _show(run_dir: Path, outcome: Value, console: Console, fetch: str) -> int:
+    known = record.facts(run_dir)
+    console.result(outcome, known, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
+    return CODES[outcome["verdict"]]

@@ -61,9 +61,7 @@ def view(
     shown = _shown_nodes(state, room, {name for name, view in ranks.items() if view.rank not in marks})
     cells = [_node_row(name, state, ranks.get(name), marks) for name in shown]
     most = max(map(len, cells))
-    heads: list[list[RichText]] = [
-        [Text(f"  {head}" if head == "node" else head, "quiet") for head in (*lines.HEADS[:most], "")]
-    ]
+    heads: list[list[RichText]] = [[Text(head, "quiet") for head in (*lines.HEADS[:most], "")]]
     rows = [
         [*row, *[Text()] * (most - len(row)), Text(lines.machine_cell(name, state), "quiet")]
         for name, row in zip(shown, cells, strict=True)
@@ -104,7 +102,7 @@ class LiveView:
         """Print the script's lines above the view, and draw the view again if that is due."""
         now, self._moving = time.monotonic(), moving
         for line in lines_above:
-            self._console.print(Text(line), soft_wrap=True, highlight=False)
+            self._console.print(Text(line), soft_wrap=True)
         if lines_above or now - self._drawn >= _REFRESH_S:
             self._drawn = now
             self._live.update(self._view(), refresh=True)

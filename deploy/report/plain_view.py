@@ -33,38 +33,43 @@ class PlainView:
         self._shown, self._patience = "", FIRST_S
         say("   ".join(["muster", *lines.headline(state, recipe, why)]), "node")
 
-    def show_new(self) -> None:
-        """Show what is new."""
+    def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
+        """Show what is new. The script's lines go to standard output, and a line that it redraws is not shown."""
         story = self._state.story
         for line in story[self._lines_shown :]:
             at = clock_time(line.t) if story.late and line.t < self._opened else ""  # an old line gets its time
             self._say(f"{at}{line.text}", "warn" if line.grave else "")
-        self._lines_shown = len(self._state.story)
+        self._lines_shown = len(story)
         now = time.monotonic()
         if self._state.step and now - self._last >= _EVERY_S:
             self._last = now
             self._tell_numbers()
         elif now - self._last >= self._patience and not self._state.ranks.began and not self._state.step:
             self._last, self._patience = now, THEN_S
-            self._tell_nodes(now - self._began)
+            self._tell_nodes()
 
     def close(self) -> None:
         """Print the last numbers, if they are newer than the last line."""
         if self._state.step:
             self._tell_numbers()
 
-    def _tell_nodes(self, seconds: float) -> None:
+    def _tell_nodes(self) -> None:
         by_word: dict[str, list[str]] = {}
         for name in self._state.names:
             by_word.setdefault(lines.node_word(name, self._state), []).append(name)
         words = [f"{listed(names)} {word}" for word, names in by_word.items()]
-        self._say(f"{'; '.join(words)}   {in_seconds(round(seconds))}", "")
+        self._say(f"{'; '.join(words)}   {since(self._began)}", "")
 
     def _tell_numbers(self) -> None:
         words = lines.progress_line(self._state)
         if words != self._shown:
             self._shown = words
             self._say(words, "")
+
+
+def since(began: float) -> str:
+    """The seconds since a time by the monotonic clock, in words."""
+    return in_seconds(round(time.monotonic() - began))
 
 
 def clock_time(t: float) -> str:
@@ -140,17 +145,15 @@ class Transfers:
 
 
 @contextmanager
-def ticking(
-    words: Callable[[], str], say: Callable[[str], None], first_s: float = FIRST_S, then_s: float = THEN_S
-) -> Iterator[None]:
-    """Say `words()` and the seconds so far, after `first_s` and then every `then_s`, from a separate thread."""
+def ticking(words: Callable[[], str], say: Callable[[str], None]) -> Iterator[None]:
+    """Say `words()` and the seconds so far, after FIRST_S and then every THEN_S, from a separate thread."""
     over, began = threading.Event(), time.monotonic()
 
     def tick() -> None:
-        wait = first_s
+        wait = FIRST_S
         while not over.wait(wait):
-            say(f"{words()}   {in_seconds(round(time.monotonic() - began))}")
-            wait = then_s
+            say(f"{words()}   {since(began)}")
+            wait = THEN_S
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()

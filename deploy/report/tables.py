@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import DONE, STOPPED, DeployError
 from ..core.facts import RunFacts, ended_how
 from ..core.printable import console_line, one_line
-from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds, percent
+from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds, percent, step_words
 from ..host import status as host_status
 from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
@@ -220,9 +220,7 @@ def _memory(gpu: GpuUse) -> str:
 def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
     step = ""
     if node.step is not None:
-        step = f"step {node.step}/{node.steps}" if node.steps else f"step {node.step}"
-        step += " (including repeated steps)" if node.repeats else ""
-        step += _age(node, node.step_age_s)
+        step = step_words(node.step, node.repeats, node.steps) + _age(node, node.step_age_s)
     per_second, rate = host_status.rate(node, batch), ""
     if node.runs and node.stands:
         age_s = round(node.step_age_s or 0.0)

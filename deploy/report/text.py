@@ -7,14 +7,12 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ..core.text import amount, clock, duration, figure, percent, several
+from ..core.text import amount, clock, duration, figure, milliseconds, percent, ranks_in_words, several, step_words
 from ..job.options import FLAG
-from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
 from ..run.inquest.slow import WorkTimes
-from ..run.outcome import Result, downloads, unreported_nodes
 from ..run.progress import State
 from ..run.state.ranks import RankView
 
@@ -28,7 +26,8 @@ GAP = 3  # spaces between two cells
 # The words for a node whose ranks no longer report.
 _ENDED_WORDS = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
-HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
+Fields = Mapping[str, Any]
+HEADS = ("  node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank is marked as silent if it has reported no step for this many seconds, or for this many steps if that is longer.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
 
@@ -59,24 +58,23 @@ def headline(state: State, recipe: str, why: str) -> list[str]:
 def rank_cells(view: RankView, state: State) -> list[str]:
     """A rank's cells in the live view, below HEADS: rank, step, ms per step, data, compute, waiting."""
     cells = [f"{view.rank}"]
-    if not view.training:
+    if not (time := view.time):
         return [*cells, "getting ready" if not view.step else f"starting again (was at step {view.step})"]
     cells.append(f"{view.step}/{state.ranks.steps}" if state.ranks.steps else f"{view.step}")
-    parts = (view.data_ms, view.compute_ms, view.wait_ms)
+    parts = (time.data, time.compute, time.wait)
     if (total := sum(parts)) > 0:
-        cells += [_milliseconds(view.step_ms), *(f"{100 * value / total:.0f} %" for value in parts)]
+        cells += [figure(time.whole), *(f"{100 * value / total:.0f} %" for value in parts)]
     return cells
 
 
 def marks(state: State) -> dict[int, str]:
     """The marks of ranks that stand out from the others: `slow` or `silent`."""
-    seen = {rank: each for rank, each in state.ranks.views.items() if each.training}
-    newest = max((each.stepped for each in seen.values()), default=0.0)
-    own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
-    works = WorkTimes(own, {rank: each.data_ms for rank, each in seen.items()})
+    seen = {rank: each.time for rank, each in state.ranks.views.items() if each.time}
+    newest = max((each.t for each in seen.values()), default=0.0)
+    works = WorkTimes.of(seen)
     marked = {}
     for rank, each in seen.items():
-        if newest - each.stepped > max(_SILENT_S, _SILENT_STEPS * each.step_ms / 1000):
+        if newest - each.t > max(_SILENT_S, _SILENT_STEPS * each.whole / 1000):
             marked[rank] = "silent"
         elif works.slow(rank):
             marked[rank] = "slow"
@@ -126,10 +124,8 @@ def node_word(name: str, state: State) -> str:
     node = state.nodes.states.get(name)
     if node and node.state in _ENDED_WORDS:
         return _ENDED_WORDS[node.state]
-    ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
-    if state.script and ranks:
-        between = "to" if len(ranks) > 2 else "and"
-        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} {between} {ranks[-1]}"
+    if state.script and (ranks := state.ranks.ranks_on(name)):
+        return f"runs {ranks_in_words(ranks)}"
     if name in state.nodes.up:
         return "up, waiting for the others" if len(state.nodes.up) < len(state.names) else "up, loading torch"
     return "starting"
@@ -155,51 +151,50 @@ def progress_line(state: State) -> str:
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
 
-def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
-    """The parts of the last line: `done`, the result, how long it took, where the files are."""
-    parts = [result.verdict]
-    evaluated = state.training.evaluated
-    values, samples = evaluated.get("values", {}), evaluated.get("samples", 0)
-    if result.verdict == "done" and "accuracy" in values:
-        what = DEFAULT_RECIPE if state.ranks.plan.get("recipe") == DEFAULT_RECIPE else "samples"
-        parts.append(f"{percent(values['accuracy'])} of {samples:,} held-out {what}")
-    elif result.verdict == "done" and "loss" in values:
-        parts.append(f"loss {figure(values['loss'])} on {samples:,} held-out samples")
-    elif result.verdict == "stopped":
-        parts += [result.message.removeprefix("stopped").lstrip()] * (result.message != "stopped")
-    elif state.step or (result.verdict != "done" and not state.script):
-        parts.append(f"at {state.ranks.step_words}" if state.step else "before the first step")
-        furthest = max((view.step for view in state.ranks.views.values()), default=0)
-        if result.verdict == "done" and furthest > state.step:
+def result_parts(outcome: Fields, known: Fields, where: str) -> list[str]:
+    """The parts of the last line: `done`, the result, how long it took, where the files are.
+
+    `outcome`: what outcome.json has; `known`: the run's record.
+    """
+    verdict, message, step = outcome["verdict"], outcome["message"], outcome["step"]
+    parts, held_out = [verdict], f"{outcome['samples'] or 0:,} held-out samples"
+    if verdict == "done" and (accuracy := outcome["accuracy"]) is not None:
+        parts.append(f"{percent(accuracy)} of {held_out}")
+    elif verdict == "done" and (loss := outcome.get("values", {}).get("loss")) is not None:
+        parts.append(f"loss {figure(loss)} on {held_out}")
+    elif verdict == "stopped":
+        parts += [message.removeprefix("stopped").lstrip()] * (message != "stopped")
+    elif step or (verdict != "done" and not known.get("script")):
+        parts.append(f"at {step_words(step, outcome.get('repeats', False))}" if step else "before the first step")
+        if verdict == "done" and (furthest := outcome.get("furthest")):
             parts[-1] += f", the furthest rank at {furthest}"
-    return [*parts, duration(seconds), where]
+    return [*parts, duration(outcome["seconds"]), where]
 
 
-def left_line(state: State, folder: str, fetch: str) -> str:
+def left_line(outcome: Fields, known: Fields, folder: str, fetch: str) -> str:
     """What the run left, and where. `fetch`: the command that copies it here; empty if it is in `folder`."""
-    if not state.script:
+    if not known.get("script"):
         return f"checkpoints, metrics and logs in {folder}/"
-    remains = state.nodes.remains
-    left = {node: (event["files"], event["bytes"]) for node, event in remains.items() if event["files"]}
+    remains = outcome.get("kept", {})
+    left = {node: (each["files"], each["bytes"]) for node, each in remains.items() if each["files"]}
     # On hosts, each node has its own files; on this machine, all nodes share a folder.
-    unsaid = unreported_nodes(state) if fetch else []
-    more = _stays(downloads(state)) if fetch else ""
+    unsaid = [node for node in known.get("nodes", ()) if node not in remains] if fetch else []
+    more = _stays(outcome.get("downloads", {})) if fetch else ""
     if not left:
-        none = remains and not unsaid
         wrote = f"the files that it wrote: {fetch or f'{folder}/work'}"
-        if none:  # a script that found nothing to do also ends as done
-            wrote = NO_FILES if state.step else f"Muster saw no training step, and {NO_FILES}"
+        if remains and not unsaid:  # a script that found nothing to do also ends as done
+            wrote = NO_FILES if outcome["step"] else f"Muster saw no training step, and {NO_FILES}"
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
-        files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
-        top = next((event.get("top", "work") for node, event in remains.items() if node in left), "work")
+        files, size = map(max, zip(*left.values(), strict=True))
+        top = next(each.get("top", "work") for each in remains.values() if each["files"])
         return f"{several(files, 'file')}, {amount(size)} in {folder}/{top}; logs in {folder}/"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
     parts += [f"there may be more on {', '.join(unsaid)}"] if unsaid else []
     return f"{'; '.join(parts)}: {fetch}{more}"
 
 
-def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
+def _stays(by_node: Mapping[str, Sequence[Any]]) -> str:
     """The downloads that a fetch leaves on the hosts: their bytes, and the option that copies them."""
     if not by_node:
         return ""
@@ -233,7 +228,7 @@ def _pace_parts(state: State) -> list[str]:
 
 def checkpoint_words(step: float, pause_ms: float | None) -> str:
     """The step of the last checkpoint, and for how long the training paused for it."""
-    return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({_milliseconds(pause_ms)} ms pause)")
+    return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({milliseconds(pause_ms)} pause)")
 
 
 def _own_parts(state: State) -> list[str]:
@@ -263,15 +258,17 @@ def _last_loss(state: State, shown: int) -> str:
     return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
 
 
-def _milliseconds(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+def culprit(end: Fields) -> str:
+    """The node and the rank that failed: `worker-2 (rank 2)`; empty if the message's first line has the node."""
+    node, rank = end.get("node") or "", end.get("rank")
+    if node in end.get("message", "").partition("\n")[0]:
+        return ""
+    return node if rank is None else f"{node} (rank {rank})"
 
 
-def fault_text(result: Result) -> str:
-    """The fault, with the node and rank in front unless the message's first line has the node."""
-    named = result.node and result.node not in result.message.partition("\n")[0]
-    place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
-    return f"{place if named else ''}{result.message}"
+def fault_text(outcome: Fields) -> str:
+    """The fault, with its node and rank in front."""
+    return ": ".join(filter(None, (culprit(outcome), outcome["message"])))
 
 
 def without_traceback(message: str, shown: Iterable[str]) -> str:

@@ -206,21 +206,14 @@ def conclude(state: State, now: float) -> Result:
     return concluded(final(state), state.case.finding)
 
 
-def unreported_nodes(state: State) -> list[str]:
-    """The nodes that have not reported what a script left there: a node reports it when it ends, unless killed."""
-    return [name for name in state.names if name not in state.nodes.remains]
-
-
-def downloads(state: State) -> dict[str, tuple[int, str]]:
-    """For each node, the downloads that a script left, which can be repeated: their bytes, and their folder."""
-    remains = state.nodes.remains.items()
-    return {node: (event["downloads"], event.get("place", "")) for node, event in remains if event.get("downloads")}
-
-
 def may_have_written(state: State) -> bool:
-    """Whether a script left files, or may have left files on a node that has not reported it."""
-    written = any(event["files"] for event in state.nodes.remains.values())
-    return written or bool(state.script and state.ranks.began and unreported_nodes(state))
+    """Whether a script left files, or may have left files on a node that has not reported it.
+
+    A node reports what is left there when it ends, unless it is killed.
+    """
+    remains = state.nodes.remains
+    written = any(event["files"] for event in remains.values())
+    return written or bool(state.script and state.ranks.began and not remains.keys() >= {*state.names})
 
 
 def may_continue(state: State) -> bool:
@@ -388,7 +381,7 @@ def _too_silent(state: State, now: float) -> Result | None:
     ranks = state.ranks
     if state.script or not ranks.last_sign:
         return None
-    stepping = any(view.training for view in ranks.views.values())
+    stepping = any(view.time for view in ranks.views.values())
     limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * ranks.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
     if now - ranks.last_sign < limit:
         return None

@@ -75,7 +75,7 @@ def stop(recorded: RecordedRun, now: bool, console: Console) -> int:
         state.verdicts, output = follow.last_verdicts(login, recorded.run, number)
         result = job_end.end_of(number, job, state, output, stop_asked=True)
         if not (recorded.run_dir / "outcome.json").exists():
-            record.close(recorded.run_dir, result, state, max(0.0, time.time() - recorded.started))
+            recorded_ends.close(recorded.run_dir, result, state, max(0.0, time.time() - recorded.started))
         console.note(f"{recorded.run}: {result.message or result.verdict}")
         console.data(
             {"kind": "ended", "run": recorded.run, "job": number, "verdict": result.verdict, "message": result.message}

@@ -14,7 +14,7 @@ from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.run import events as run_events
 from deploy.run import output
-from deploy.run.files import locks, own_files, record
+from deploy.run.files import locks, own_files, record, recorded_ends
 from deploy.run.follower import Follower
 from deploy.run.outcome import Result
 from deploy.run.progress import State
@@ -54,7 +54,7 @@ def begin(run_dir):
 def end(run_dir):
     state = State(("master",))
     state.story.tell(Happening(1.0, "all ranks restart"))
-    record.close(run_dir, Result("done"), state, 1.0)
+    recorded_ends.close(run_dir, Result("done"), state, 1.0)
 
 
 WRITES = {

@@ -28,7 +28,7 @@ from ...report.page import run as page
 from ...report.text import NO_FILES
 from ...run import outcome
 from ...run.events import Event
-from ...run.files import record
+from ...run.files import record, recorded_ends
 from ...run.outcome import Result
 from ...run.progress import State
 from ...run.state import times
@@ -159,6 +159,6 @@ def record_end(run: RunId, result: Result, state: State, lost: Sequence[str]) ->
     result = resume.with_resume_hint(result, run_dir, outcome.may_continue(state), lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
         began, last = record.started(run_dir)[0], state.ranks.span.last or time.time()
-        record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
+        recorded_ends.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result

@@ -75,21 +75,22 @@ def show(end: RunEnded, sessions: Sequence[Session], console: Console) -> int:
     if end.outcome:
         from ...report import ending  # it imports the page's modules: 40 ms that `muster status` can save
 
-        run_dir = record.path_of(end.run)
         fetch = command_of("fetch", hosts=",".join(end.hosts), run=end.run) if end.hosts else ""
-        return ending.show_again(run_dir, console, fetch)
+        return ending.show_again(record.path_of(end.run), console, fetch)
     members = [session for session in sessions if session.host.destination in end.hosts]
     by_host, now = on_all(members, lambda each: last_words.of_run(each, end.run)).values, time.time()
     spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
     heard = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
-    state = State(sorted({str(event["node"]) for event in heard if event.get("node")}))
+    state = State(sorted({event["node"] for event in heard if event.get("node")}))
     for event in heard:
         state.apply(event, now)
-    result = outcome.conclude(state, now) if spoke else None
-    # The node of a host without a verdict was killed: then "done" from the others is not the run's verdict.
-    if result is None or (result.verdict == "done" and len(spoke) < len(end.hosts)):
+    if not spoke:
         raise end
-    why = f": {fault_text(result)}" if result.message else ""
+    result = outcome.conclude(state, now)
+    # The node of a host without a verdict was killed: then "done" from the others is not the run's verdict.
+    if result.verdict == "done" and len(spoke) < len(end.hosts):
+        raise end
+    why = f": {fault_text(vars(result))}" if result.message else ""
     text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
     console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
     console.hint(end.hint)

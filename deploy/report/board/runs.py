@@ -102,17 +102,13 @@ def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     """The row of a run that is only on hosts, from its tables.run_values; `command` copies it here."""
     ended, live = value["state"] in ENDED - {recorded_ends.UNFINISHED}, value["state"] not in ENDED
     verdict = value["state"] if ended else ""
-    row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(
-        ("message", "loss_words", "script", "who", "commit"), ""
-    )
-    return row | {
+    return {
         "id": value["run"],
         "verdict": verdict,
         "ended": ended,
         "live": live,
         **state_of(verdict, live),
         "step": value["checkpoint"],
-        "losses": [],
         "hosts": words.listed(value["hosts"], MOST_HOSTS),
         "started": value["changed"],
         "seen": value["changed"] or 0.0,

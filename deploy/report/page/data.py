@@ -25,6 +25,7 @@ from ...run.files import own_files, recorded_ends
 from ...run.files.record import facts, story_of
 from ...run.follower import Follower
 from ...run.progress import State
+from ...run.state.ranks import StepTime, step_time
 from ...run.state.story import Happening
 
 # The bytes read of all files with lines together. A page has the numbers of a whole run, and needs fifteen times as
@@ -41,23 +42,6 @@ _EVENT = 50
 _MOST_OBJECT, _MOST_FILES = 8 << 20, 10_000
 Events = list[Event]
 Fields = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """The parts of a step in milliseconds: the mean of the `count` steps that end with `step`, at `t` (Unix seconds).
-
-    `wait` is 0 if it is not known; `compute` then includes it.
-    """
-
-    step: int
-    count: float
-    data: float
-    compute: float
-    wait: float
-    whole: float
-    wait_known: bool = True
-    t: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,9 +79,9 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
+def column(rows: list[Fields], name: str, by: str = "step") -> list[tuple[float, float]]:
     """The points of a metric, without lines that lack it or whose value is not finite."""
-    return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
+    return [(row[by], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
 class RunReader:
@@ -128,7 +112,7 @@ class RunReader:
             budget.add(_EVENT)
             if event["kind"] == "step":
                 if "data_ms" in event and "compute_ms" in event:
-                    self.steps.setdefault(event["rank"], []).append(_step_time(event))
+                    self.steps.setdefault(event["rank"], []).append(step_time(event, event["t"]))
             elif event["kind"] == "unread":
                 self._take_unread(event)
             else:
@@ -275,9 +259,3 @@ def _times(steps: list[StepTime], rewinds: Iterable[tuple[float, float]]) -> lis
     ordered = [last[step] for step in sorted(last)]
     # A script's watcher measures no waits in the first steps, which would lower the mean; they are left out.
     return [each for each in ordered if each.wait_known] or ordered
-
-
-def _step_time(event: Event) -> StepTime:
-    data, compute, wait, whole = (event.get(f"{name}_ms", 0.0) for name in ("data", "compute", "wait", "step"))
-    whole, count = max(whole, data + compute + wait), max(1, event.get("count", 1))
-    return StepTime(event["step"], count, data, compute, wait, whole, "wait_ms" in event, event["t"])

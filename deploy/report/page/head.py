@@ -25,7 +25,7 @@ from ...run.files import recorded_ends
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import final
 from ...run.own_run import trouble_before
-from ..text import checkpoint_words
+from ..text import checkpoint_words, culprit
 from .data import Fields, RunData, column, number
 
 # A number, or None if the folder lacks it.
@@ -72,10 +72,10 @@ def summary(run: RunData) -> Summary:
     finite = [row for row in losses if number(row["loss"]) is not None]
     start = run.record.get("started") or run.state.ranks.span.first or min(_times(run), default=None)
     return Summary(
-        verdict=str(end.get("verdict") or ""),
-        message=_set_left(str(end.get("message") or "")) + _before(run, end),
-        hint=str(end.get("hint") or ""),
-        culprit=_culprit(end),
+        verdict=end.get("verdict", ""),
+        message=_set_left(end.get("message", "")) + _before(run, end),
+        hint=end.get("hint", ""),
+        culprit=culprit(end) if end.get("verdict") in ("failed", "refused") else "",
         accuracy=_first(end.get("accuracy"), values.get("accuracy")),
         loss=_first(values.get("loss"), *[row["loss"] for row in finite[-1:]]),
         loss_step=int(number(finite[-1].get("step")) or 0) if finite else 0,
@@ -132,15 +132,6 @@ def _set_left(message: str) -> str:
 
 def _first(*values: object) -> Known:
     return next((real for value in values if (real := number(value)) is not None), None)
-
-
-def _culprit(end: Fields) -> str:
-    """`rank 2 on worker-2`; empty if no rank is to blame, or the message's first line names the node itself."""
-    rank, node = number(end.get("rank")), str(end.get("node") or "")
-    head = str(end.get("message")).partition("\n")[0]
-    if end.get("verdict") not in ("failed", "refused") or (node and node in head):
-        return ""
-    return " on ".join(part for part in ("" if rank is None else f"rank {rank:.0f}", node) if part)
 
 
 def _spent(run: RunData, start: Known) -> Known:

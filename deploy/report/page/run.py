@@ -144,11 +144,12 @@ def _story(run: RunData, start: float | None) -> Fields:
     A long story is folded, below its grave lines.
     """
     story = timeline.read(run.folder, 0) or run.state.story
+    is_long = len(story) > FOLD_FROM
     return {
         "begin": story[0].t if start is None and story else start or 0.0,
-        "lines": _shortened(story),
-        "grave": _shortened([line for line in story if line.grave]) if len(story) > FOLD_FROM else [],
-        "folded": f"All {len(story)} lines" if len(story) > FOLD_FROM else "",
+        "count": len(story),
+        "shown": _shortened([line for line in story if line.grave or not is_long]),
+        "folded": _shortened(story) if is_long else [],
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...run.inquest.slow import WorkTimes
-from .data import StepTime
+from ...run.state.ranks import StepTime
 
 # The fields of a StepTime, with their names in the live view.
 NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
@@ -32,12 +32,11 @@ def mean(times: Sequence[StepTime]) -> StepTime:
 
 def slow_ranks(means: Mapping[int, StepTime], nodes: Mapping[int, str]) -> dict[int, str]:
     """The slow ranks, each with a sentence: at what it is slow, and how long the others take."""
-    own = {rank: mean.data + mean.compute for rank, mean in means.items()}
-    works, sentences = WorkTimes(own, {rank: mean.data for rank, mean in means.items()}), {}
+    works, sentences = WorkTimes.of(means), {}
     for rank, mean in means.items():
         if slowness := works.slow(rank):
             who = f"{nodes[rank]} (rank {rank})" if rank in nodes else f"Rank {rank}"
-            sentences[rank] = slowness.sentence(who, f"its {mean.count:,.0f} steps") + "."
+            sentences[rank] = slowness.sentence(who, f"its {mean.count:,} steps") + "."
     return sentences
 
 

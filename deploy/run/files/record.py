@@ -1,4 +1,4 @@
-"""The run folder runs/<id>/: make it, find it, list it, close it with outcome.json. contract.md has its formats."""
+"""The run folder runs/<id>/: make it, find it, list it. contract.md has its formats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -32,8 +31,6 @@ from ...core.fields import record as shaped
 from ...core.names import RunId, check_typed, node_name, run_id, run_ids
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
-from ..outcome import Result, downloads
-from ..progress import State
 from ..state.story import Happening
 from . import folders, own_files, timeline
 
@@ -243,39 +240,6 @@ def give_to_image_user(run_dir: Path) -> None:
     if os.geteuid() == 0:
         for path in (run_dir, *run_dir.rglob("*")):
             os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
-
-
-def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
-    """Write outcome.json and timeline.jsonl, if the disk has room; returns the outcome. `seconds`: since this start.
-
-    The code that shows the end (report/) also writes the run's page, and reports what cannot be written.
-    """
-    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains.items()
-    more = {
-        "kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains},
-        "downloads": downloads(state),
-        "unread": state.story.unread,
-        "hosts_left": list(result.hosts_left),
-    }
-    outcome = {
-        "t": round(time.time(), 3),
-        "verdict": result.verdict,
-        "code": result.code,
-        **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
-        # A stop's message has the step of the ranks' verdict; everywhere else, users see the step of the slowest rank.
-        "step": (result.verdict == "stopped" and result.step) or state.step or result.step,
-        "seconds": round(seconds, 1),
-        "samples_per_s": round(statistics.median(state.training.rates), 1) if state.training.rates else None,
-        "accuracy": values.get("accuracy"),
-        "values": values,
-        "samples": state.training.evaluated.get("samples"),
-        "restarts": state.ranks.restarts,
-        **{name: value for name, value in more.items() if value},
-    }
-    timeline.keep(run_dir, state.story)
-    with suppress(OSError):
-        write_json(run_dir / "outcome.json", outcome)
-    return outcome
 
 
 def story_of(run_dir: Path) -> list[Happening]:

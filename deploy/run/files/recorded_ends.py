@@ -1,27 +1,36 @@
-"""How the runs of a folder ended, from outcome.json, which ranks may have written, too."""
+"""How a run ended, in its outcome.json: written here, and read, because ranks may have written it, too."""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...core import formats
 from ...core.facts import RunFacts
-from ...core.fields import digits, optional, real, row, table, text, whole, words
+from ...core.fields import digits, flag, optional, real, row, table, text, whole, words
 from ...core.fields import record as shaped
-from . import record
+from ..outcome import Result
+from ..progress import State
+from . import record, timeline
 
 _NUMBER = optional(real(least=-1e300))
-_COUNT, _WORDS, _NODE = optional(whole()), optional(words(1 << 16)), text(300)
+_NODE = text(300)
+# What is recorded of a node's event `kept`.
+_REMAINS = ("files", "bytes", "top")
 _OUTCOME = shaped(
     {},
     {
-        **{"verdict": optional(text(20)), "message": _WORDS, "hint": _WORDS, "cause": _WORDS, "node": _WORDS},
-        **{"rank": _COUNT, "step": _COUNT, "code": _COUNT, "samples": _COUNT, "restarts": _COUNT, "t": _NUMBER},
-        **{"accuracy": _NUMBER, "seconds": _NUMBER, "samples_per_s": _NUMBER},
+        "verdict": optional(text(20)),
+        **dict.fromkeys(("message", "hint", "cause", "node"), optional(words(1 << 16))),
+        **dict.fromkeys(("rank", "step", "furthest", "code", "samples", "restarts"), optional(whole())),
+        **dict.fromkeys(("t", "accuracy", "seconds", "samples_per_s"), _NUMBER),
+        "repeats": optional(flag),
         "values": optional(table(text(200), _NUMBER, 100)),
-        "kept": optional(table(_NODE, shaped({"files": whole(), "bytes": whole()}), 10_000)),
+        "kept": optional(table(_NODE, shaped({"files": whole(), "bytes": whole()}, {"top": text(20)}), 10_000)),
         "downloads": optional(table(_NODE, row(whole(), text(4096)), 10_000)),
     },
 )
@@ -42,6 +51,49 @@ def end_of(run_dir: Path) -> dict[str, Any]:
         name: value
         for name, value in fields.items()
         if value is not None and (name != "hint" or record.own_fields(run_dir))
+    }
+
+
+def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
+    """Write outcome.json and timeline.jsonl, if the disk has room; returns the outcome. `seconds`: since this start.
+
+    The code that shows the end (report/) also writes the run's page, and reports what cannot be written.
+    """
+    outcome = outcome_of(result, state, seconds)
+    timeline.keep(run_dir, state.story)
+    with suppress(OSError):
+        record.write_json(run_dir / "outcome.json", outcome)
+    return outcome
+
+
+def outcome_of(result: Result, state: State, seconds: float) -> dict[str, Any]:
+    """How a run ended, as outcome.json has it and as the end is shown."""
+    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains.items()
+    furthest = max((view.step for view in state.ranks.views.values()), default=0)
+    more = {
+        "kept": {node: {name: event[name] for name in _REMAINS if name in event} for node, event in remains},
+        "furthest": furthest if furthest > state.step else 0,
+        "repeats": state.ranks.repeats,
+        "downloads": {
+            node: (event["downloads"], event.get("place", "")) for node, event in remains if event.get("downloads")
+        },
+        "unread": state.story.unread,
+        "hosts_left": list(result.hosts_left),
+    }
+    return {
+        "t": round(time.time(), 3),
+        "verdict": result.verdict,
+        "code": result.code,
+        **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
+        # A stop's message has the step of the ranks' verdict; everywhere else, users see the step of the slowest rank.
+        "step": (result.verdict == "stopped" and result.step) or state.step or result.step,
+        "seconds": round(seconds, 1),
+        "samples_per_s": round(statistics.median(state.training.rates), 1) if state.training.rates else None,
+        "accuracy": values.get("accuracy"),
+        "values": values,
+        "samples": state.training.evaluated.get("samples"),
+        "restarts": state.ranks.restarts,
+        **{name: value for name, value in more.items() if value},
     }
 
 

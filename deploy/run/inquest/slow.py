@@ -15,7 +15,7 @@ from statistics import median
 from ...causes.end_causes import Cause
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
-from ..state.ranks import Pace, ThrottledRank
+from ..state.ranks import StepTime, ThrottledRank
 from .causes import Finding
 
 # A rank is marked as slow if it works _MARKED times as long as the others, and at least _LEAST_SLOW_MS longer.
@@ -48,6 +48,11 @@ class WorkTimes:
     def __init__(self, own_ms: Mapping[int, float], data_ms: Mapping[int, float]) -> None:
         self._own, self._data = ((of, sorted(of.values())) for of in (own_ms, data_ms))
 
+    @classmethod
+    def of(cls, times: Mapping[int, StepTime]) -> WorkTimes:
+        """The work times of ranks, each by one report."""
+        return cls(*({rank: getattr(time, part) for rank, time in times.items()} for part in ("own", "data")))
+
     def slow(self, rank: int, times: float = _MARKED) -> Slow | None:
         """How slow a rank is; None if it is not slow, or if there is no other rank."""
         (own, ordered), (data, _) = self._own, self._data
@@ -79,11 +84,11 @@ def _slow(evidence: Evidence) -> list[Finding]:
     if len(recent) < 2 or any(not of for of in recent.values()):
         return []
     # Only if at most one rank waits little can it be to blame; otherwise the other medians are not needed.
-    hurried = (rank for rank, of in recent.items() if _usual(of, "wait_ms") < _WAITED * _usual(of, "step_ms"))
+    hurried = (rank for rank, of in recent.items() if _usual(of, "wait") < _WAITED * _usual(of, "whole"))
     if len([*islice(hurried, 2)]) > 1:
         return []
     own, data, wait, step = (
-        {rank: _usual(of, name) for rank, of in recent.items()} for name in ("own_ms", "data_ms", "wait_ms", "step_ms")
+        {rank: _usual(of, name) for rank, of in recent.items()} for name in ("own", "data", "wait", "whole")
     )
     rank = max(own, key=lambda each: own[each])
     others = [each for each in own if each != rank]
@@ -145,18 +150,18 @@ def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list
     return [Finding(Cause.SLOW, f"the link {which} is slow: {tail}", node, t=t, lasting=True)]
 
 
-def _usual(paces: Sequence[Pace], name: str) -> float:
+def _usual(paces: Sequence[StepTime], name: str) -> float:
     """The median of the time `name` in these reports."""
     return float(median(getattr(pace, name) for pace in paces))
 
 
-def _recent(paces: Sequence[Pace]) -> list[Pace]:
+def _recent(paces: Sequence[StepTime]) -> list[StepTime]:
     """The last reports that cover enough time and steps to judge; empty if there are too few."""
     recent = []
     seconds, steps = 0.0, 0
     for pace in reversed(paces):
         recent.append(pace)
-        seconds, steps = seconds + pace.count * pace.step_ms / 1000, steps + pace.count
+        seconds, steps = seconds + pace.count * pace.whole / 1000, steps + pace.count
         if len(recent) >= _SLOW_REPORTS and seconds >= _SLOW_FOR_S and steps >= _SLOW_STEPS:
             return recent[::-1]
     return []

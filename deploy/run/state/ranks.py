@@ -13,6 +13,7 @@ from typing import Any
 
 from ...causes.end_causes import Cause
 from ...core.facts import ended_how
+from ...core.text import step_words
 from ..events import Event, changes_nodes, react
 from ..inquest import hang
 from ..inquest.blame import End
@@ -29,31 +30,36 @@ _APART_S = 2.0
 _SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evaluated", "stopping", "waits")
 
 
+@dataclass(frozen=True)
+class StepTime:
+    """How a rank spent the `count` steps that end with `step`, at `t`: mean milliseconds per step.
+
+    `wait` is 0 if it is not known; `compute` then includes it.
+    """
+
+    step: int
+    count: int
+    data: float
+    compute: float
+    wait: float
+    whole: float
+    wait_known: bool = True
+    t: float = 0.0
+
+    @property
+    def own(self) -> float:
+        """How long the rank itself works in a step."""
+        return self.data + self.compute
+
+
 @dataclass
 class RankView:
-    """The last report of one rank; times are mean milliseconds per step. `stepped`: when it last reported a step."""
+    """The step that a rank has reached, and its last report of a step; None before it trains."""
 
     rank: int
     node: str
     step: int = 0
-    step_ms: float = 0.0
-    data_ms: float = 0.0
-    compute_ms: float = 0.0
-    wait_ms: float = 0.0
-    training: bool = False
-    stepped: float = 0.0
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How a rank spent its last `count` steps: mean milliseconds per step."""
-
-    t: float
-    step_ms: float
-    own_ms: float
-    data_ms: float
-    wait_ms: float
-    count: int = 1
+    time: StepTime | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Ranks:
     links: dict[int, RankLinks] = field(default_factory=dict)
     throttled: dict[int, ThrottledRank] = field(default_factory=dict)
     alone: dict[int, LoneRank] = field(default_factory=dict)
-    paces: dict[int, deque[Pace]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
+    paces: dict[int, deque[StepTime]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
     # Digests of the weights, by step and rank; whether all ranks of this start have had the same weights at some step.
     digests: dict[int, dict[int, str]] = field(default_factory=dict)
     alike: bool = False
@@ -199,7 +205,7 @@ class Ranks:
         """Record a sign of life. `now` is kept, too: the host's clock may be far behind this machine's."""
         t = float(event.get("t", 0.0))
         silence = t - self.given if self.given and self.moved else 0.0
-        if silence > self.longest_silence and any(view.training for view in self.views.values()):
+        if silence > self.longest_silence and any(view.time for view in self.views.values()):
             self.longest_silence = silence
         self.given, self.last_sign = max(self.given, t), max(self.last_sign, now or t)
 
@@ -211,7 +217,7 @@ class Ranks:
     @property
     def step_words(self) -> str:
         """The step in words, with a remark if repeated steps are counted twice."""
-        return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
+        return step_words(self.step, self.repeats)
 
     @property
     def at_step(self) -> str:
@@ -306,16 +312,13 @@ class Ranks:
         self.regrouping = False
 
     def _on_step(self, event: Event, t: float) -> None:
-        rank = int(event["rank"])
+        rank, time = int(event["rank"]), step_time(event, t)
         view = self.views.setdefault(rank, RankView(rank, event["node"]))
-        view.training, view.step, view.stepped, self.moved = True, int(event["step"]), t, max(self.moved, t)
-        times = {name: float(event.get(f"{name}_ms", 0.0)) for name in ("step", "data", "compute", "wait")}
-        view.step_ms, view.data_ms, view.compute_ms, view.wait_ms = times.values()
+        view.step, view.time, self.moved = time.step, time, max(self.moved, t)
         if rank == 0:
             self.barren_restarts = 0
-        if "wait_ms" in event:
-            own, count = times["data"] + times["compute"], max(1, event.get("count", 1))
-            self.paces[rank].append(Pace(t, times["step"], own, times["data"], times["wait"], count))
+        if time.wait_known:
+            self.paces[rank].append(time)
 
     def _on_continues(self, event: Event, t: float) -> None:
         """Record the step at which a script continues. If its optimizer reports it, repeated steps count only once."""
@@ -376,6 +379,13 @@ class Ranks:
             del self.digests[step]
         of = self.digests.get(event["step"], {})
         self.alike = self.alike or (len(of) == len(self.began) > 1 and len(set(of.values())) == 1)
+
+
+def step_time(event: Event, t: float) -> StepTime:
+    """How a rank spent its last steps, from an event `step` at `t`."""
+    data, compute, wait, whole = (float(event.get(f"{name}_ms", 0.0)) for name in ("data", "compute", "wait", "step"))
+    whole, count = max(whole, data + compute + wait), max(1, event.get("count", 1))
+    return StepTime(int(event["step"]), count, data, compute, wait, whole, "wait_ms" in event, t)
 
 
 def by_node(began: Mapping[int, str]) -> dict[str, list[int]]:

@@ -504,14 +504,14 @@ def _followed(state, events):
     outcome.judge(state, now - 100, now)
     result = outcome.judge(state, now - 100, now) or outcome.stopped(state)
     _outcome_words(result, state)
-    record.close(_fresh("r1"), result, state, 1.0)
+    recorded_ends.close(_fresh("r1"), result, state, 1.0)
 
 
 def _outcome_words(result, state):
     outcome.all_ended(state)
     _words([result.message, result.hint])
     assert isinstance(result.code, int)
-    lines.result_parts(result, state, 1.5, "report.html")
+    lines.result_parts(recorded_ends.outcome_of(result, state, 1.5), {}, "report.html")
 
 
 def _words(texts):

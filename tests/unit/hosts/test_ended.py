@@ -14,7 +14,7 @@ from deploy.hosts.look import logs as deploy_logs
 from deploy.job.inventory import Host as InventoryHost
 from deploy.job.options import Options
 from deploy.report.console import Console
-from deploy.run.files import folders, record
+from deploy.run.files import folders, record, recorded_ends
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -31,7 +31,7 @@ def recorded(runs, backend):
     folder = runs / RUN
     folder.mkdir()
     record.open_start(folder, record.Choice(None, ()), backend, "why", ["a"], 1000.0)
-    record.close(folder, Result("failed"), State(("a",)), 9.0)
+    recorded_ends.close(folder, Result("failed"), State(("a",)), 9.0)
     return record.read_json(folder / "outcome.json")["t"]
 
 

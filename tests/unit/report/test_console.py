@@ -21,6 +21,7 @@ from deploy.report import live_view, tables
 from deploy.report import text as lines
 from deploy.report.console import THEME, Console
 from deploy.report.live_view import view
+from deploy.run.files import recorded_ends
 from deploy.run.inquest.causes import Finding
 from deploy.run.outcome import Result, may_have_written
 from deploy.run.progress import State
@@ -78,7 +79,7 @@ def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None
     head, heads, master, worker, _, bar, metrics, story = rendered(training())
     assert head == f"muster   master + 2 workers   gloo   digits   {WHY}"
     assert heads == "  node       rank   step      ms/step   data   compute   waiting"
-    assert master == "  master     0      240/600   12        4 %    71 %      25 %"
+    assert master == "  master     0      240/600   12.0      4 %    71 %      25 %"
     assert worker.startswith("  worker-1   1      240/600")
     assert (bar.count("━"), bar.count("╌"), bar.endswith(" 40 %")) == (10, 14, True)
     assert metrics.startswith("  loss 2.31 █")
@@ -134,16 +135,14 @@ def test_a_killed_node_is_not_taken_to_have_written_nothing() -> None:
     state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
     state.nodes.remains["b"] = {"files": 0, "bytes": 0}
     assert may_have_written(state)
-    assert lines.left_line(state, "runs/x", "muster fetch").endswith("the files that it wrote: muster fetch")
+    assert left_line(state, "muster fetch").endswith("the files that it wrote: muster fetch")
     state.nodes.remains["b"] = {"files": 2, "bytes": 9}
-    assert lines.left_line(state, "runs/x", "muster fetch") == "2 files, 9 B on b; there may be more on a: muster fetch"
+    assert left_line(state, "muster fetch") == "2 files, 9 B on b; there may be more on a: muster fetch"
     state.nodes.remains = {node: {"files": 0, "bytes": 0} for node in "ab"}
     assert not may_have_written(state)
-    assert "and the script wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
+    assert "and the script wrote no files" in left_line(state, "muster fetch")
     state.apply({"kind": "step", "t": 5.0, "rank": 0, "node": "a", "step": 3})
-    assert lines.left_line(state, "runs/x", "muster fetch").endswith(
-        "; the script wrote no files into its folder or its home"
-    )
+    assert left_line(state, "muster fetch").endswith("; the script wrote no files into its folder or its home")
 
 
 def test_the_last_line_says_which_downloads_stay_and_how_to_fetch_them() -> None:
@@ -152,11 +151,11 @@ def test_the_last_line_says_which_downloads_stay_and_how_to_fetch_them() -> None
     for node, files in (("a", 1), ("b", 0)):
         kept = {"kind": "kept", "t": 1.0, "rank": 0, "node": node, "files": files, "bytes": 7 * files}
         state.apply({**kept, "top": "home", "downloads": 20_000_000_000, "place": place})
-    line = lines.left_line(state, "runs/x", "muster fetch")
+    line = left_line(state, "muster fetch")
     assert (
         line == f"1 file, 7 B on a: muster fetch; 40.0 GB of downloads stay on a, b: to copy them, add --only {place}"
     )
-    assert lines.left_line(state, "runs/x", "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
+    assert left_line(state, "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
 
 
 def test_the_story_reports_files_written_where_nothing_is_kept() -> None:
@@ -239,6 +238,18 @@ def test_without_a_terminal_the_last_line_of_numbers_has_the_newest_values() -> 
     assert text(err).count("val_acc") == 1
 
 
+def show_end(
+    report: Console, result: Result, state: State, page: str = "runs/x/report.html", seconds: float = 3.0
+) -> None:
+    known = {"nodes": state.names, "script": state.script}
+    report.result(recorded_ends.outcome_of(result, state, seconds), known, page, "runs/x")
+
+
+def left_line(state: State, fetch: str) -> str:
+    outcome = recorded_ends.outcome_of(Result("done"), state, 3.0)
+    return lines.left_line(outcome, {"nodes": state.names, "script": state.script}, "runs/x", fetch)
+
+
 def uneven() -> State:
     """A state in which rank 0 has made twelve steps, and rank 1 has batches for only eight."""
     state = State(NAMES[:2], script=True)
@@ -255,7 +266,7 @@ def test_a_loss_beyond_the_slowest_rank_is_shown_with_its_step() -> None:
         pass
     assert text(err).splitlines()[-1] == "step 8   loss 3.19 at step 12"
     assert rendered(state)[4] == "  loss 3.19 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 3.19", "of rank 0, whose own step is in its row"
-    report.result(Result("done"), state, {"seconds": 3.0}, "r.html", "runs/x")
+    show_end(report, Result("done"), state, "r.html")
     assert text(out).startswith("done  at step 8, the furthest rank at 12   3.0 s")
 
 
@@ -263,10 +274,9 @@ def test_the_result_is_data_and_names_the_page() -> None:
     report, out, _ = reporter()
     state = training()
     state.apply({"kind": "evaluated", "t": 5.0, "step": 600, "samples": 360, "values": {"accuracy": 0.9889}})
-    outcome = {"seconds": 21.4, "samples_per_s": 5410.0}
-    report.result(Result("done", step=600), state, outcome, "runs/x/report.html", "runs/x")
+    show_end(report, Result("done", step=600), state, seconds=21.4)
     first, second = text(out).splitlines()
-    assert first == "done  98.9 % of 360 held-out digits   21.4 s   runs/x/report.html"
+    assert first == "done  98.9 % of 360 held-out samples   21.4 s   runs/x/report.html"
     assert "5,410 samples/s" in second
     assert "runs/x/" in second
 
@@ -275,7 +285,7 @@ def test_the_result_is_data_and_names_the_page() -> None:
 def test_a_failed_run_says_why_and_what_to_do(verdict: str) -> None:
     report, out, err = reporter()
     result = Result(verdict, "worker-2 (rank 2) was killed by SIGKILL at step 240", "do this")
-    report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    show_end(report, result, State(NAMES))
     assert text(err) == "error: worker-2 (rank 2) was killed by SIGKILL at step 240\nhint: do this\n"
     assert text(out).startswith(f"{verdict}  before the first step   3.0 s   runs/x/report.html")
 
@@ -283,14 +293,14 @@ def test_a_failed_run_says_why_and_what_to_do(verdict: str) -> None:
 def test_the_result_of_a_failed_script_without_steps_names_no_step() -> None:
     report, out, _ = reporter()
     state = State(NAMES, script=True)
-    report.result(Result("failed", "train.py ended with code 3"), state, {"seconds": 3.0}, "r.html", "runs/x")
+    show_end(report, Result("failed", "train.py ended with code 3"), state, "r.html")
     assert text(out).startswith("failed  3.0 s   r.html")
 
 
 def test_a_fault_names_its_place_when_its_words_do_not() -> None:
     report, _, err = reporter()
     result = Result("failed", "the disk is full", "free some space", node="worker-2", rank=2)
-    report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    show_end(report, result, State(NAMES))
     assert text(err).startswith("error: worker-2 (rank 2): the disk is full")
 
 
@@ -299,10 +309,10 @@ def test_a_stopped_run_says_at_which_step_and_how_to_resume() -> None:
     result = Result(
         "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`muster up --resume x`"
     )
-    report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    show_end(report, result, State(NAMES))
     assert text(out).startswith("stopped  at step 240, checkpoint: runs/x")
     assert text(err) == "hint: `muster up --resume x`\n"
-    report.result(Result("stopped", "stopped"), State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    show_end(report, Result("stopped", "stopped"), State(NAMES))
     assert "stopped  3.0 s   runs/x/report.html" in text(out)
 
 
@@ -312,7 +322,7 @@ def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
     events: list[dict[str, Any]] = [{"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": 5}]
     with report.following(state, "digits", WHY) as tell:
         tell(events)
-    report.result(Result("done"), state, {"verdict": "done", "seconds": 1.0}, "p", "f")
+    report.result({"verdict": "done", "seconds": 1.0}, {}, "p", "f")
     printed = [json.loads(line) for line in text(out).splitlines()]
     assert printed == [*events, {"kind": "result", "verdict": "done", "seconds": 1.0, "report": "p", "folder": "f"}]
     assert text(err) == ""

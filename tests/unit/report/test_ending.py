@@ -139,6 +139,14 @@ def test_malformed_fields_of_an_outcome_that_a_script_wrote_are_left_out(tmp_pat
     assert shown.getvalue().startswith("done ")
 
 
+def test_an_end_with_a_verdict_of_a_newer_version_counts_as_failed(tmp_path):
+    shown = io.StringIO()
+    record.write_json(tmp_path / "outcome.json", {"verdict": "told", "message": "the end"})
+    console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
+    assert ending.show_again(tmp_path, console, "") == 1
+    assert "error: the end" in shown.getvalue()
+
+
 LACKS = "ended with code 1: ImportError: {}: cannot open shared object file: No such file or directory"
 
 

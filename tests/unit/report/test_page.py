@@ -405,7 +405,7 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
     write(tmp_path / "outcome/master-0.json", {**end, "message": "the loss is not finite", "hint": "lower --lr"})
     shown = Page(run.build(tmp_path, recorded(tmp_path)))
     assert "✕ Failed" in shown.text
-    assert "rank 2 on worker-2 failed first: the loss is not finite" in shown.text
+    assert "worker-2 (rank 2) failed first: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text
 
 
@@ -468,7 +468,7 @@ def test_without_an_outcome_file_the_verdict_in_a_ranks_events_counts(tmp_path):
     end = {"t": START + 30, "kind": "outcome", "verdict": "failed", "rank": 1, "node": "worker-1", "culprit": 2}
     with (tmp_path / "ranks/rank-1.jsonl").open("a") as file:
         file.write(json.dumps({**end, "culprit_node": "worker-2", "message": "the loss is nan"}) + "\n")
-    assert "rank 2 on worker-2 failed first: the loss is nan" in Page(run.build(tmp_path)).text
+    assert "worker-2 (rank 2) failed first: the loss is nan" in Page(run.build(tmp_path)).text
 
 
 def test_a_run_whose_ranks_never_began_has_a_start_and_a_duration(tmp_path):

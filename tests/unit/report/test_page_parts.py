@@ -7,12 +7,13 @@ import math
 import pytest
 
 from deploy.core import text
-from deploy.report.page import charts, head, steps
-from deploy.report.page import data as page_data
+from deploy.report import text as lines
+from deploy.report.page import charts, steps
+from deploy.run.state.ranks import StepTime
 
 
 def mean(data, compute, wait):
-    return page_data.StepTime(40, 40, data, compute, wait, data + compute + wait)
+    return StepTime(40, 40, data, compute, wait, data + compute + wait)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_rank_that_is_slow_at_loading_data_is_distinguished():
 
 
 def test_means_weigh_lines_by_the_steps_they_cover():
-    rows = [page_data.StepTime(10, 9, 1.0, 1.0, 1.0, 3.0), page_data.StepTime(11, 1, 11.0, 1.0, 1.0, 13.0)]
+    rows = [StepTime(10, 9, 1.0, 1.0, 1.0, 3.0), StepTime(11, 1, 11.0, 1.0, 1.0, 13.0)]
     assert steps.mean(rows).data == pytest.approx(2.0)
 
 
@@ -88,5 +89,5 @@ def test_numbers_in_words(shown, meant):
 def test_the_headline_names_host_and_rank_even_if_the_traceback_names_the_host():
     run = {"verdict": "failed", "node": "rack-3", "rank": 2}
     traceback = 'train.py ended with code 1: ValueError\n  File "rack-3:~/.muster/runs/r1/work/train.py", line 1'
-    assert head._culprit({**run, "message": traceback}) == "rank 2 on rack-3"
-    assert head._culprit({**run, "message": "rack-3 (rank 2) was killed by SIGKILL"}) == ""
+    assert lines.culprit({**run, "message": traceback}) == "rack-3 (rank 2)"
+    assert lines.culprit({**run, "message": "rack-3 (rank 2) was killed by SIGKILL"}) == ""

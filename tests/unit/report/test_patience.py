@@ -6,7 +6,9 @@ from deploy.report import plain_view
 from deploy.report.plain_view import Transfers
 
 
-def test_a_long_step_reports_its_newest_phase_repeatedly():
+def test_a_long_step_reports_its_newest_phase_repeatedly(monkeypatch):
+    for limit in ("FIRST_S", "THEN_S"):
+        monkeypatch.setattr(plain_view, limit, 0.01)
     said, enough = [], threading.Event()
     phase = {"now": "reading"}
 
@@ -16,7 +18,7 @@ def test_a_long_step_reports_its_newest_phase_repeatedly():
         if len(said) == 2:
             enough.set()
 
-    with plain_view.ticking(lambda: f"packages   {phase['now']}", say, first_s=0.01, then_s=0.01):
+    with plain_view.ticking(lambda: f"packages   {phase['now']}", say):
         assert enough.wait(20)
     assert said[0].startswith("packages   reading   ")
     assert said[1].startswith("packages   installing   ")

@@ -20,7 +20,7 @@ def test_the_nodes_progress_is_printed_regularly_until_their_ranks_begin(monkeyp
     def later(seconds: float) -> list[str]:
         clock[0] += seconds
         before = len(said)
-        view.show_new()
+        view.tell()
         return said[before:]
 
     assert later(9.0) == []
@@ -39,7 +39,7 @@ def test_old_story_lines_are_printed_with_their_clock_time_and_new_ones_without(
     state.story.recall([Happening(now - 400.0, "gpu-a is lost"), Happening(now - 90_000.0, "a day before")])
     view = plain_view.PlainView(lambda words, style: said.append(words), state, "train.py", "1 host")
     state.story.tell(Happening(now + 1.0, "gpu-a is back"))
-    view.show_new()
+    view.tell()
     assert said[1] == time.strftime("%H:%M:%S  gpu-a is lost", time.localtime(now - 400.0)) or "-" in said[1]
     assert said[2] == time.strftime("%Y-%m-%d %H:%M:%S  a day before", time.localtime(now - 90_000.0))
     assert said[3] == "gpu-a is back"

@@ -263,7 +263,7 @@ def test_a_failed_run_says_first_what_failed_first_and_what_to_type(tmp_path):
     shown = Page(run.build(tmp_path, recorded(tmp_path))).text
     typed = f"muster logs --run {tmp_path.name} --rank 1"
     places = [
-        shown.index(words) for words in ("rank 1 on worker-1 failed first: it broke", typed, "muster explain killed")
+        shown.index(words) for words in ("worker-1 (rank 1) failed first: it broke", typed, "muster explain killed")
     ]
     assert places == sorted(places)
     assert places[-1] < shown.index("from the first rank to the end")

@@ -93,7 +93,7 @@ def test_the_newest_run_of_a_backend_is_found_in_records_of_every_format(
 
 def test_a_resume_keeps_the_record_and_removes_old_verdicts(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path, checkpoint=True)
-    record.close(run_dir, Result("failed"), State(("master",)), 1.0)
+    recorded_ends.close(run_dir, Result("failed"), State(("master",)), 1.0)
     (run_dir / "outcome/master-0.json").write_text("{}")
     (run_dir / "nodes/worker-9.json").write_text("{}")
     record.open_start(run_dir, record.Choice(run_dir, ()), "docker", "Docker", ["master"], NOON + 500)
@@ -106,7 +106,7 @@ def test_a_resume_keeps_the_record_and_removes_old_verdicts(tmp_path: Path) -> N
 
 def test_an_undone_start_leaves_no_trace(tmp_path: Path) -> None:
     first = make_run(tmp_path, checkpoint=True)
-    record.close(first, Result("done", step=9), State(("master",)), 1.0)
+    recorded_ends.close(first, Result("done", step=9), State(("master",)), 1.0)
     for name in ("nodes/master.json", "outcome/master-0.json"):
         (first / name).write_text(name)
     (tmp_path / "id_ed25519").write_text("mine")
@@ -176,7 +176,7 @@ def test_the_outcome_records_what_was_reached(tmp_path: Path) -> None:
     state.apply({"kind": "evaluated", "t": 1, "step": 600, "samples": 360, "values": {"accuracy": 0.989}})
     for rate in (10.0, 5000.0, 5400.0):
         state.apply({"kind": "metrics", "t": 1, "step": 1, "loss": 1.0, "samples_per_s": rate})
-    record.close(run_dir, Result("done", step=600), state, 21.44)
+    recorded_ends.close(run_dir, Result("done", step=600), state, 21.44)
     outcome = json.loads((run_dir / "outcome.json").read_text())
     assert (outcome["verdict"], outcome["code"], outcome["accuracy"]) == ("done", 0, 0.989)
     assert (outcome["samples_per_s"], outcome["seconds"]) == (5000.0, 21.4)
@@ -185,7 +185,7 @@ def test_the_outcome_records_what_was_reached(tmp_path: Path) -> None:
 
 def test_the_listing_distinguishes_finished_running_and_abandoned_runs(tmp_path: Path) -> None:
     finished, going, dead = (make_run(tmp_path, t=NOON + 60 * n, checkpoint=True) for n in range(3))
-    record.close(finished, Result("done", step=600), State(("master",)), 9.0)
+    recorded_ends.close(finished, Result("done", step=600), State(("master",)), 9.0)
     rows = recorded_ends.listing(tmp_path, {going.name})
     assert [(row.id, row.verdict, row.step) for row in rows] == [
         (finished.name, "done", 600),

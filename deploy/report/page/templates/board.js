@@ -7,7 +7,7 @@
 
   const WHEN = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
   const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString([], WHEN) : "");
-  const whole = (number) => (number === null ? "" : number.toLocaleString("en"));
+  const whole = (number) => number?.toLocaleString("en") ?? "";
   const verdict = (row) => {
     const cell = made("b", row.badge, `${row.mark} ${row.state}`);
     cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
@@ -20,7 +20,7 @@
     return name;
   };
   const spark = (row) => {
-    const values = row.losses, low = Math.min(...values), span = Math.max(...values) - low || 1;
+    const values = row.losses || [], low = Math.min(...values), span = Math.max(...values) - low || 1;
     const places = values.map((y, at) => `${(at * 100) / (values.length - 1)} ${20 - ((y - low) / span) * 20}`);
     return picture("0 0 100 20", values.length > 1 ? [shape("path", { d: `M${places.join("L")}` })] : []);
   };
@@ -38,7 +38,7 @@
     ["Step", (row) => row.step, "number", (row) => whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : "")],
     ["Loss", (row) => row.loss, "number", (row) => row.loss_words],
     ["", null, "less", spark],
-    ["Duration", (row) => row.seconds, "number", (row) => row.took || ""],
+    ["Duration", (row) => row.seconds, "number", (row) => row.took],
     ["Script", (row) => row.script, "words", script],
     ["Hosts", (row) => row.hosts, "words less"],
     ["Who", (row) => row.who, "less"],
@@ -61,7 +61,7 @@
   const sorted = () => {
     const by = COLUMNS.find(([title]) => title === order[0])?.[1];
     if (!by) return rows;
-    const rank = (value) => value === null || value === "" ? 1 : 0;
+    const rank = (value) => (value ?? "") === "" ? 1 : 0;
     return [...rows].sort((one, other) => {
       const [a, b] = [by(one), by(other)];
       return rank(a) - rank(b) || order[1] * (typeof a === "string" ? a.localeCompare(b) : a - b);
@@ -77,8 +77,8 @@
     first.append(tick);
     line.append(first, ...COLUMNS.map(([, by, className, content = by]) => {
       const cell = made("td", className);
-      cell.append(content(row));
-      if (className.startsWith("words")) cell.title = by(row);
+      cell.append(content(row) ?? "");
+      if (className.startsWith("words")) cell.title = by(row) ?? "";
       return cell;
     }));
     lines.set(row.id, { text, line });
@@ -102,7 +102,7 @@
   search.oninput = show;
 
   heads();
-  follow("runs.json", async (answer) => {
+  follow(() => "runs.json?", async (answer) => {
     const list = await answer.json();
     [rows, unread] = [list.rows, list.unread];
     find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are still being read` : "");

@@ -27,10 +27,10 @@
       if (focus >= 0) reached(part)[focus]?.focus({ preventScroll: true });
     });
   };
-  setTimeout(() => follow("", async (answer) => take(await answer.text())), 1000);
+  setTimeout(() => follow(() => "?", async (answer) => take(await answer.text())), 1000);
 
   // Show one log at a time: that of the chosen rank, only its lines with a word, scrolled to the newest while followed.
-  const log = { file: "", mark: "", text: "", word: "", follow: true };
+  const log = { file: "", text: "", word: "", follow: true };
   const showLog = () => {
     const home = document.querySelector("#logs pre"), word = log.word.toLowerCase();
     if (!home) return;
@@ -38,27 +38,16 @@
     home.textContent = word ? log.text.split("\n").filter((line) => line.toLowerCase().includes(word)).join("\n") : log.text;
     if (log.follow) home.scrollTop = home.scrollHeight;
   };
-  const readLog = async () => {
-    const file = log.file;
-    if (!file) return;
-    try {
-      const answer = await fetch(`${file}?look&have=${log.mark}`), text = await answer.text();
-      if (answer.status === 200 && file === log.file) { Object.assign(log, { text, mark: answer.headers.get("ETag") }); showLog(); }
-    } catch { /* follow() tells the reader that the board has ended */ }
-  };
   function addLogs(part) {
     const [choose, word, follow] = part.querySelectorAll(".choice select, .choice input");
     if (!choose) return;
     [choose.value, word.value, follow.checked] = [log.file, log.word, log.follow];
-    choose.onchange = () => { Object.assign(log, { file: choose.value, mark: "", text: "" }); showLog(); readLog(); };
+    choose.onchange = () => { Object.assign(log, { file: choose.value, text: "" }); showLog(); };
     word.oninput = () => { log.word = word.value; showLog(); };
     follow.onchange = () => { log.follow = follow.checked; showLog(); };
     showLog();
   }
-  const readLogs = async () => {
-    if (!document.hidden && log.follow) await readLog();
-    setTimeout(readLogs, 1000);
-  };
   addLogs(document);
-  readLogs();
+  const wanted = () => (log.follow || !log.text) && log.file && `${log.file}?look&`;
+  follow(wanted, async (answer) => { log.text = await answer.text(); showLog(); });
 }
