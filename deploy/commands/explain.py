@@ -221,7 +221,7 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
 
     if not (folder / "record.json").is_file():
         return None
-    outcome = attach.record_end(folder)
+    outcome = attach.record_end(folder, console)
     if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
     return OwnRun(folder.name, outcome, record.story_of(folder))

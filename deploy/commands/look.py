@@ -105,7 +105,7 @@ def why(options: Options, console: Console) -> int:
     asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options):
         return hosts_why.why_on_hosts(asked, console)
-    local_attach.record_end(asked)
+    local_attach.record_end(asked, console)
     return hosts_why.why_here(options, console)
 
 
