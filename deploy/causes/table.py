@@ -68,13 +68,6 @@ def end_of(slug: str) -> Cause:
     return ROWS[slug].ends if slug in ROWS else Cause.SET_UP if slug else Cause.NOT_KNOWN
 
 
-def entry_of(row: Row) -> Iterator[str]:
-    """Yield a cause's entry on the page of causes, as lines of Markdown."""
-    yield from (row.meaning, "")
-    bullets = {"by hand": row.by_hand, "fix": row.fix, "source": row.source}
-    yield from (f"- {name}: {text}" for name, text in bullets.items() if text)
-
-
 def lines_of(row: Row) -> Iterator[str]:
     """Yield a row as lines of text, for a user of `muster explain` who has only its slug."""
     parts = {

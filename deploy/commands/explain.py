@@ -26,6 +26,7 @@ from ..explain import sources
 from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
+from ..explain.signs.kinds import GPUS
 from ..job.options import FLAG
 from ..job.script import as_given
 from ..report.console import Console
@@ -196,7 +197,7 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
     if line and log and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {log}"
-    if then.endswith("gpus --hosts ..."):
+    if then.endswith(GPUS):
         return "nvidia-smi"
     # Suggest no command with unknown parts. `--hosts ...` may stay: the reader knows the hosts.
     return "" if {"SCRIPT", "LOG"} & set(then.split()) or of_rank or ("..." in then and not explanation.cause) else then
@@ -221,7 +222,7 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
 
     if not (folder / "record.json").is_file():
         return None
-    outcome = attach.record_end(folder)
+    outcome = attach.record_end(folder, console)
     if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
     elif not outcome and attach.is_local(folder):

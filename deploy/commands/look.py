@@ -108,7 +108,7 @@ def why(options: Options, console: Console) -> int:
     if isinstance(asked, Options):
         return hosts_why.why_on_hosts(asked, console)
     if local_attach.is_over(asked):
-        local_attach.known_end(asked)
+        local_attach.known_end(asked, console)
     return hosts_why.why_here(options, console)
 
 

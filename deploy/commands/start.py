@@ -132,7 +132,9 @@ def resume(options: Options, console: Console) -> int:
     from ..run.files import record
     from . import where
 
-    run_dir = where.to_resume(options, console, local_attach.record_end, local_attach.live_runs)
+    run_dir = where.to_resume(
+        options, console, lambda run: local_attach.record_end(run, console), local_attach.live_runs
+    )
     own = record.own_fields(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:

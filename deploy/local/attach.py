@@ -48,7 +48,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             except Detached:
                 interrupts.tell_way_back()
                 return DETACHED
-    known_end(run_dir)
+    known_end(run_dir, console)
     return ending.show_again(run_dir, console, "")
 
 
@@ -62,20 +62,15 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
                 _await_stop(run_dir, now, interrupts, console)
             except Detached:  # the terminal has gone
                 return DONE
-    end, run = known_end(run_dir), run_dir.name
-    words = str(end.get("message") or end.get("verdict"))
-    console.note(f"{run}: {words}")
-    if hint := end.get("hint"):
-        console.note(str(hint))
+    ending.show_stopped(run_dir.name, known_end(run_dir, console), console)
     console.note(f"its files: {folders.display_path(run_dir)}")
-    console.data({"kind": "ended", "run": run, "verdict": end.get("verdict"), "message": words})
     return DONE
 
 
 def fetch(run_dir: Path, console: Console) -> Path:
     """Report where the files are, and build the report; return the folder. Raises as folders.ask_link does."""
     folders.ask_link(folders.RUNS)
-    record_end(run_dir)
+    record_end(run_dir, console)
     page.write(run_dir)
     work = run_dir / "work"
     wrote = f"; the script's files are in {folders.display_path(work)}" if work.is_dir() else ""
@@ -98,7 +93,7 @@ def stop_all(console: Console, run: str) -> int:
 def list_all(console: Console, named: str = "*") -> None:
     """`make runs`: list all runs, or those whose name matches `named`."""
     for run_dir in record.run_dirs(folders.RUNS, named):
-        record_end(run_dir)
+        record_end(run_dir, console)
     runs = recorded_ends.listing(folders.RUNS, live_runs(), named)
     console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), map(vars, runs))
     if not runs:
@@ -120,7 +115,7 @@ def is_running_here(run_dir: Path) -> bool:
     return is_local(run_dir) and not is_over(run_dir)
 
 
-def record_end(run_dir: Path) -> dict[str, Any]:
+def record_end(run_dir: Path, console: Console) -> dict[str, Any]:
     """How the run ended; {} if it has not ended, or its end is unknown.
 
     If its command was killed before it recorded the end, the end is derived from the nodes' verdicts and recorded now.
@@ -142,23 +137,27 @@ def record_end(run_dir: Path) -> dict[str, Any]:
         result = outcome.conclude(state, time.time())
         if result.verdict != "done":
             result = replace(result, message=f"its command `muster up` was killed: {result.message}")
-        recorded_ends.close(run_dir, with_resume_hint(result, state, run_dir.name), state, state.ranks.span.seconds)
-        page.write(run_dir)
+        ending.write(run_dir, local_result(result, state, run_dir), state, console, state.ranks.span.last)
         return recorded_ends.end_of(run_dir)
     finally:
         lock.release()
 
 
-def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.Result:
-    """The end of a run on this machine. If the run was stopped, add a hint on how to continue from what it wrote."""
+def local_result(result: outcome.Result, state: State, run_dir: Path) -> outcome.Result:
+    """The end of a run on this machine. Paths in a container (/muster/runs/<id>) become those that the user can open.
+
+    If the run was stopped, add a hint on how to continue from what it wrote.
+    """
+    message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
+    result = replace(result, message=message.replace(str(run_dir), folders.display_path(run_dir)))
     if result.verdict != "stopped" or result.hint or not outcome.may_continue(state):
         return result
-    return replace(result, hint=f"continue with the files that it wrote: muster resume {run}")
+    return replace(result, hint=f"continue with the files that it wrote: muster resume {run_dir.name}")
 
 
-def known_end(run_dir: Path) -> dict[str, Any]:
+def known_end(run_dir: Path, console: Console) -> dict[str, Any]:
     """The end of a run that is over. Raises DeployError if no end was recorded."""
-    if end := record_end(run_dir):
+    if end := record_end(run_dir, console):
         return end
     run = run_dir.name
     if not record.own_fields(run_dir):

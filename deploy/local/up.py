@@ -92,7 +92,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
         self._options, self._console, self._interrupts = options, console, interrupts
-        self._held, self._began = ExitStack(), 0.0
+        self._held = ExitStack()
 
     @contextmanager
     def reach(self) -> Iterator[None]:
@@ -246,7 +246,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
         """Record this start in the run's folder. The time for building the image does not count."""
-        self._began, asked, run = time.monotonic(), self._asked, self._run
+        asked, run = self._asked, self._run
         again: dict[str, Any] = {"again": shlex.join(words_again(self._options))}
         if asked.planned:
             again |= {"roles": list(self._options.role), "role_of": roles.by_node(run)}
@@ -279,12 +279,10 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if result.verdict == "refused" and not state.ranks.views:
             record.undo_start(run.run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)
-        # In a container the run folder is /muster/runs/<id>: show the path under which the user can open it.
-        message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
-        result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
-        result = attach.with_resume_hint(result, state, run.run_id)
+        result = attach.local_result(result, state, run.run_dir)
         sent = (self._folder, self._sending) if self._folder else None
-        return ending.end(run.run_dir, result, state, time.monotonic() - self._began, console, sent=sent)
+        end = ending.write(run.run_dir, result, state, console, sent=sent)
+        return ending.show(run.run_dir, end, console)
 
     def _follow_nodes(self, backend: backends.LocalBackend) -> Result:
         run, state = self._run, self._state

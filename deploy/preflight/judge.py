@@ -82,7 +82,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     # Certain causes come before likely ones.
     findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    findings = [remedies.with_tunnel_fix(remedies.with_firewall_fix(finding, answers), answers) for finding in findings]
+    findings = [remedies.with_path_fix(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     verdict = replace(verdict, network=networks.description(answers, verdict.ok))
     if verdict.ok:

@@ -90,10 +90,10 @@ def set_name_command(name: str, address: str) -> str:
     return f"{drop} && echo '{address} {name}' | sudo tee -a /etc/hosts"
 
 
-def with_firewall_fix(finding: Finding, answers: Answers) -> Finding:
+def with_path_fix(finding: Finding, answers: Answers) -> Finding:
     """Return the finding; if firewall rules have just dropped packets of its hosts, replace its fix.
 
-    The new fix lets the cluster's network past these rules.
+    The new fix lets the cluster's network past these rules. If no rule has, the path may be a tunnel that is gone.
     """
     grown = {host: answers.rules_that_dropped(host) for host in finding.hosts if host in answers.facts}
     kind = finding.cause.partition("-")[0]
@@ -101,22 +101,21 @@ def with_firewall_fix(finding: Finding, answers: Answers) -> Finding:
     lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}
     lines = {host: line for host, line in lines.items() if line}
     if not finding.cells or not lines:
-        return finding
+        return _with_tunnel_fix(finding, answers)
     rule = next(rules[0] for rules in grown.values() if rules)
     remark = f"   (it comes before: {rule})" if _PLAIN.fullmatch(rule) else ""
     return replace(finding, fix=f"{on_hosts(lines, lines.__getitem__)}{remark}")
 
 
-def with_tunnel_fix(finding: Finding, answers: Answers) -> Finding:
+def _with_tunnel_fix(finding: Finding, answers: Answers) -> Finding:
     """Return the finding; if its path is a tunnel that has carried nothing, put the tunnel's repair first in its fix.
 
-    This is skipped if a firewall rule was seen to drop packets (with_firewall_fix). Otherwise, a tunnel whose other end
-    is gone looks the same as a firewall that drops everything.
+    A tunnel whose other end is gone looks the same as a firewall that drops everything.
     """
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
     hosts = [host for host in finding.hosts if host in answers.facts and _tunnel(answers, host)]
-    if not ROWS[finding.cause].gets_no_answer or not dead or not hosts or "it comes before" in finding.fix:
+    if not ROWS[finding.cause].gets_no_answer or not dead or not hosts:
         return finding
     again = on_hosts(hosts, lambda host: _made_again(interface_of(answers, host)))
     named = listed([f"{interface_of(answers, host)} of {host}" for host in hosts])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..causes.end_causes import Cause
 from ..core.errors import DeployError, UsageError
@@ -49,8 +51,8 @@ _SINGLE_RANK_HINT = (
 # argparse's error about an option that was typed after the script, and the options that may be meant for Muster.
 _REJECTED = re.compile(r"unrecognized arguments: (--?[A-Za-z-]+)")
 _MUSTER_FLAGS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
-# Logs in the words of the nodes. A follower copies the nodes' logs to this machine, but not the ranks' logs.
-_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
+# A path of a log in the run folder. A follower copies the nodes' logs to this machine, but not the ranks' logs.
+_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log)?")
 # Errors of a script that runs its code for several ranks. Without Muster it starts without the variables that lead
 # there.
 _SEVERAL_RANKS_ERRORS = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
@@ -82,36 +84,59 @@ _PROGRAM_HINT = "add its package to the run's packages or to the image"
 _ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
 
 
-def end(
+def write(
     run_dir: Path,
     result: Result,
     state: State,
-    seconds: float,
     console: Console,
+    ended: float = 0.0,
     fetch: str = "",
     sent: tuple[Path, SendChoice] | None = None,
     node_paths: Mapping[str, frozenset[str]] | None = None,
-) -> int:
-    """Write the end of the run into its folder and show it; returns its exit code. `seconds`: since the run's start.
+) -> dict[str, Any]:
+    """Write the end of the run and its page into its folder; returns the outcome. Every record of an end is made here.
 
-    `fetch`: the command that copies the run's files from its hosts. `sent`: the folder that was sent, and the choice of
-    files. `node_paths`: for each node, which paths in the message its host has.
+    A page that cannot be written gets a warning, not an error, because the end is shown in any case. `ended`: the time
+    of the end; 0 means now. `fetch`: the command that copies the run's files from its hosts. `sent`: the folder that
+    was sent, and the choice of files. `node_paths`: for each node, which paths in the message its host has.
     """
     result = replace(result, hint=_LOGS.sub(lambda at: _log_words(run_dir, at["rank"], fetch), result.hint))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
-    outcome = recorded_ends.close(run_dir, result, state, seconds)
+    ended = ended or time.time()
+    began = record.started(run_dir)[0] or ended
+    # A record that another machine's follower made began later than the run.
+    outcome = recorded_ends.close(run_dir, result, state, max(state.ranks.span.seconds, ended - began))
     try:
         page.write(run_dir)
-    except DeployError as fault:  # how the run ended is shown in any case
+    except DeployError as fault:
         console.warn(f"{fault.message}; {fault.hint}")
-    return _show(run_dir, outcome, console, fetch)
+    return outcome
+
+
+def show(run_dir: Path, outcome: Value, console: Console, fetch: str = "") -> int:
+    """Show how a run ended, from the fields of its recorded end; returns the run's exit code."""
+    known = record.facts(run_dir)
+    console.result(outcome, known, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
+    return CODES[outcome["verdict"]]
+
+
+def show_stopped(run: str, end: Mapping[str, Any], console: Console, where: str = "", **more: Any) -> None:
+    """Show how a run ended that a user asked to stop, from the fields of its `end`.
+
+    `where`: words about the step that it reached. `more`: further fields for programs.
+    """
+    verdict, message = end.get("verdict"), end.get("message")
+    console.note(f"{run}: {message or verdict}{where}")
+    if hint := end.get("hint"):
+        console.note(hint)
+    console.data({"kind": "ended", "run": run, **more, "verdict": verdict, "message": message})
 
 
 def _log_words(run_dir: Path, rank: str | None, fetch: str) -> str:
     """How to see a log: for a rank, the command that shows it; for a node, the path of the logs on this machine."""
     logs = fetch.replace("fetch", "logs", 1) or command_of("logs", run=run_dir.name)
-    return f"{logs} {FLAG.rank} {rank} shows" if rank else f"{display_path(run_dir)}/logs/"
+    return f"{logs} {FLAG.rank} {rank}" if rank else f"{display_path(run_dir)}/logs/"
 
 
 def _hint(
@@ -231,10 +256,4 @@ def show_again(run_dir: Path, console: Console, fetch: str) -> int:
     end = recorded_ends.end_of(run_dir)
     verdict = end.get("verdict")  # a newer Muster may know other verdicts
     known = {**_UNKNOWN_END, **end, "verdict": verdict if verdict in CODES else "failed"}
-    return _show(run_dir, known, console, fetch)
-
-
-def _show(run_dir: Path, outcome: Value, console: Console, fetch: str) -> int:
-    known = record.facts(run_dir)
-    console.result(outcome, known, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
-    return CODES[outcome["verdict"]]
+    return show(run_dir, known, console, fetch)

@@ -367,7 +367,7 @@ def _beyond_repair(state: State, now: float) -> Result | None:
         return None
     if finding.rank not in state.ranks.ends or now - state.case.found_at < ENDED_AFTER_S:
         return None
-    return _end_by(finding, f"logs/rank-{finding.rank}.log has its last words", state)
+    return _end_by(finding, f"logs/rank-{finding.rank}.log shows its last words", state)
 
 
 def _end_by(finding: Finding, hint: str, state: State) -> Result:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from ..causes.end_causes import Cause
 from ..causes.table import end_of
 from ..core.text import several
 from ..explain.cause import Explanation, explain
-from ..explain.words import compile_limited
 from .inquest.causes import Finding
 from .state.story import Happening
 
 # With these causes, the logs may show more than the verdict: which exception it was, or what went wrong before it.
 _OPEN_CAUSES = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
 _MOST_LINES = 6
-# The part of a message before the words of an exception: who ended, and how.
-_WHO_ENDED = compile_limited(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,8 @@ def trouble_before(story: Sequence[Happening]) -> Finding | None:
 
 
 def _verdict(outcome: Mapping[str, Any]) -> Finding:
-    """The end recorded in outcome.json; in its message, the cause comes first, and then what followed from it."""
-    rank = outcome.get("rank")
-    message = str(outcome.get("message") or outcome.get("verdict") or "").split("\nthen: ")[0]
+    """The end recorded in outcome.json."""
+    rank, message = outcome.get("rank"), str(outcome.get("message") or outcome.get("verdict") or "")
     cause = Cause.of_slug(outcome.get("cause")) or Cause.NOT_KNOWN
     return Finding(cause, message, str(outcome.get("node") or ""), rank if isinstance(rank, int) else None)
 
@@ -131,10 +128,16 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
 
 
 def by_words(end: Finding) -> Explanation:
-    """The explanation from the words of an exception, without the line about the rank that ended with it."""
-    head, *rest = [line.strip() for line in end.message.splitlines()] or [""]
-    words = "\n".join(rest) if rest else _WHO_ENDED.sub("", head)
-    return explain({end.node or "the run": words})
+    """The explanation from the words of an exception, without those about the rank that ended with it.
+
+    They are the indented lines after the message's first line, or in that line, what comes after a colon: before it are
+    the words about the rank, or the exception's class, a single word. A line that is not indented is about what
+    followed from the exception.
+    """
+    head, *rest = end.message.splitlines() or [""]
+    who, _, error = head.partition(": ")
+    own = "\n".join(line.strip() for line in takewhile(lambda line: line.startswith(" "), rest))
+    return explain({end.node or "the run": own or error * (" " in who) or head})
 
 
 def _next(run: OwnRun, explanation: Explanation) -> str:

@@ -44,6 +44,14 @@ def last_verdicts(login: Login, run: RunId, number: str) -> tuple[list[events.Ev
     return verdicts, login.state(run, number)[2]
 
 
+def with_resume_hint(result: Result, login: Login, run: str) -> Result:
+    """`result` with the command that continues a run which was stopped, or which failed without another hint."""
+    if result.verdict != "stopped" and (result.verdict != "failed" or result.hint):
+        return result
+    again = plan.resume_command(login.host.destination, run)
+    return replace(result, hint=f"continue with the files that it wrote: {again}")
+
+
 class Following:
     """Follows a job: its place in the queue, then each of its starts. `command`: what it runs, a `script` or not."""
 
@@ -61,7 +69,7 @@ class Following:
 
     def until_done(self) -> int:
         """Follow the job to its end, record the outcome on this machine, and show it; return the run's exit code."""
-        backend, run, began = self._backend, self._backend.run_dir.name, time.monotonic()
+        backend, run = self._backend, self._backend.run_dir.name
         self._interrupts.leave_by_ctrl_c(command_of("attach", run=run), command_of("stop", run=run))
         try:
             result, state = self._follow_starts()
@@ -70,11 +78,10 @@ class Following:
             return DETACHED
         finally:
             backend.close()
-        if result.verdict == "stopped" or (result.verdict == "failed" and not result.hint):
-            again = plan.resume_command(backend.login.host.destination, run)
-            result = replace(result, hint=f"continue with the files that it wrote: {again}")
-        seconds = max(time.monotonic() - began, state.ranks.span.seconds)
-        return ending.end(backend.run_dir, result, state, seconds, self._console, command_of("fetch", run=run))
+        result = with_resume_hint(result, backend.login, run)
+        fetch = command_of("fetch", run=run)
+        outcome = ending.write(backend.run_dir, result, state, self._console, fetch=fetch)
+        return ending.show(backend.run_dir, outcome, self._console, fetch)
 
     def _follow_starts(self) -> tuple[Result, State]:
         state = State((), script=self._script)

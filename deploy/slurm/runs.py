@@ -74,12 +74,11 @@ def stop(recorded: RecordedRun, now: bool, console: Console) -> int:
         state = State(tuple(job.hosts), script=recorded.script)
         state.verdicts, output = follow.last_verdicts(login, recorded.run, number)
         result = job_end.end_of(number, job, state, output, stop_asked=True)
+        result = follow.with_resume_hint(result, login, recorded.run)
+        end = vars(result)
         if not (recorded.run_dir / "outcome.json").exists():
-            recorded_ends.close(recorded.run_dir, result, state, max(0.0, time.time() - recorded.started))
-        console.note(f"{recorded.run}: {result.message or result.verdict}")
-        console.data(
-            {"kind": "ended", "run": recorded.run, "job": number, "verdict": result.verdict, "message": result.message}
-        )
+            end = ending.write(recorded.run_dir, result, state, console)
+        ending.show_stopped(recorded.run, end, console, job=number)
         return DONE
 
 

@@ -14,6 +14,7 @@ import pytest
 from deploy.core.scripts import Scripts
 from deploy.host import claims, commands, gpus
 from deploy.host.commands import GPU_COLUMNS
+from tests.started import started
 
 ARGV = Scripts(claims.__file__)("claim", "aa", "20", "5", GPU_COLUMNS)
 ABOUT = {
@@ -54,7 +55,7 @@ def answer(setup, *lines, argv=ARGV):
     line = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh", setup or ":", *argv]
     text = "".join(f"{each}\n" for each in lines)
     # A file instead of a pipe: a process that stays in the background would keep a pipe open.
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
+    with started(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
         asked.stdin.write(text)
         asked.stdin.close()
         return asked.stdout.read().splitlines()

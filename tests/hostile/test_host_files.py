@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from deploy.core.scripts import Scripts
 from deploy.door.framing import shell_line
 from deploy.host import commands, leftovers
 from deploy.run.files import host_copies
+from tests.started import started
 
 RUN = "r1"
 SCRIPTS = Scripts(commands.__file__)
@@ -191,14 +191,11 @@ def test_a_hung_engine_is_reported_and_the_files_are_still_read(host):
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
     paths = {"HOME": str(host.home), "PATH": f"{host.tools}:{os.environ['PATH']}"}
     ends = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(argv, env=paths, **ends, text=True) as told:
-        late = threading.Timer(20.0, told.kill)
-        late.start()
+    with started(argv, 20.0, env=paths, **ends, text=True) as told:
         lines = iter(told.stdout.readline, "")
         assert "MARK state away\n" in lines
         (host.run / "ranks/rank-0.jsonl").write_text("{}\n")
         assert next(line for line in lines if " ranks/rank-0.jsonl " in line)
-        late.cancel()
         told.terminate()
 
 
@@ -288,7 +285,7 @@ def test_a_ranks_log_is_read_whole_and_while_it_grows(any_host):
     log.write_text("first\n")
     argv = commands.rank_log(RUN, 0, "c", "MARK")
     paths = {"HOME": str(any_host.home), "PATH": f"{any_host.tools}:{os.environ['PATH']}"}
-    with subprocess.Popen(argv, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+    with started(argv, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         assert reader.stdout.readline() == b"first\n"
         with log.open("a") as more:
             more.write("second\n")

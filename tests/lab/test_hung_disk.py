@@ -7,6 +7,7 @@ import time
 import pytest
 
 from lab.waiting import until
+from tests.started import started
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import disks, stuck_ranks
 
@@ -16,9 +17,7 @@ def hung(tmp_path, laboratory):
     """A mounted folder in which each read hangs forever."""
     place = tmp_path / "data"
     place.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.lab.hung_disk", place], stdout=subprocess.PIPE, text=True
-    ) as server:
+    with started([sys.executable, "-m", "tests.lab.hung_disk", place], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout.readline() == "mounted\n"
         yield place
         server.kill()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.causes.table import SECTIONS, entry_of
+from deploy.causes.table import SECTIONS
 
 HEAD = """\
 # Causes, and how to fix each
@@ -24,5 +24,7 @@ def causes_page() -> str:
     for section in SECTIONS:
         parts += [f"## {section.title}\n"] * bool(section.title) + [f"{section.intro}\n"] * bool(section.intro)
         for row in section.rows:
-            parts.append("\n".join([f"### {row.slug}", *entry_of(row), ""]))
+            bullets = {"by hand": row.by_hand, "fix": row.fix, "source": row.source}
+            entry = (f"- {name}: {text}" for name, text in bullets.items() if text)
+            parts.append("\n".join([f"### {row.slug}", row.meaning, "", *entry, ""]))
     return "\n".join(parts)

@@ -21,6 +21,7 @@ from deploy.door import session
 from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
+from tests.started import started
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -211,7 +212,7 @@ def test_a_login_that_stalls_after_the_key_exchange_is_ended(client, server, pla
 @pytest.mark.holds("connections-end")
 def test_session_features_from_the_users_settings_are_not_used(client, server, places, tmp_path, monkeypatch):
     """An agent, a terminal, local and remote commands, ports: Muster uses none of them."""
-    with subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL) as agent:
+    with started(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL) as agent:
         until((tmp_path / "agent").exists, "the agent", 10)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
         port = free_port()

@@ -22,6 +22,7 @@ from deploy.send.road.cargo import Cargo, Part, of_bytes
 from deploy.send.road.road import Road
 from deploy.send.road.routes import HERE
 from lab.waiting import until
+from tests.started import started
 
 MB = 1 << 20
 HOME = Path(__file__).resolve().parents[2]
@@ -292,7 +293,7 @@ def test_a_changed_piece_on_a_host_is_not_used(hosts):
 
 @pytest.mark.parametrize("push_lives", [True, False])
 def test_partial_files_of_another_push_stay_while_that_push_lives(hosts, push_lives):
-    with subprocess.Popen(["true"]) as ended:
+    with started(["true"]) as ended:
         pid = os.getpid() if push_lives else ended.pid
     pieces_there = hosts[0].home / ".muster/road" / os.uname().nodename / "pieces"
     pieces_there.mkdir(parents=True)

@@ -50,7 +50,7 @@ def down(options: Options, console: Console) -> int:
         all_faults(opened, removed, swept)
         for each, nodes in running.items():
             state = stop.state_of(nodes, ())
-            stop.record_end(each, outcome.killed(state), state, ())
+            stop.record_end(each, outcome.killed(state), state, nodes, (), console)
         return DONE
 
 

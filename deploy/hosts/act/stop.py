@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from ...core.errors import DONE, DeployError
 from ...core.facts import ended_how
@@ -22,13 +23,13 @@ from ...host.reached import as_typed
 from ...job.load import known_cluster, read_run
 from ...job.option_words import command_of, stop_wait_s
 from ...job.options import Options
+from ...report import ending
 from ...report.console import Console
 from ...report.interrupts import Detached, Interrupts
-from ...report.page import run as page
 from ...report.text import NO_FILES
 from ...run import outcome
 from ...run.events import Event
-from ...run.files import record, recorded_ends
+from ...run.files import record
 from ...run.outcome import Result
 from ...run.progress import State
 from ...run.state import times
@@ -73,14 +74,12 @@ def stop(options: Options, now: bool, console: Console) -> int:
             nodes, [event for event in ended if event["t"] >= since]
         )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
-    result = record_end(run, result, state, [host.destination for host in cluster.hosts if host.name in faults])
+    lost = [host.destination for host in cluster.hosts if host.name in faults]
+    end = record_end(run, result, state, nodes, lost, console)
     where = f", at {state.ranks.step_words}" if state.script and result.from_ranks and state.step else ""
-    console.note(f"{run}: {result.message or result.verdict}{where}")
-    if result.hint:
-        console.note(result.hint)
+    ending.show_stopped(run, end, console, where)
     files = "its files" if outcome.may_continue(state) else f"{NO_FILES}; its logs"
     console.note(f"{files}: {command_of('fetch', hosts=as_typed(members), run=run)}")
-    console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
 
@@ -139,26 +138,27 @@ def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Resul
     return replace(result, message="".join([result.message, *earlier]))
 
 
-def record_end(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
-    """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint.
+def record_end(
+    run: RunId, result: Result, state: State, nodes: Mapping[str, Container], lost: Sequence[str], console: Console
+) -> Mapping[str, Any]:
+    """Write how the run ended, unless a follower of the run has; returns its fields with paths on hosts and a hint.
 
-    `lost`: hosts that do not answer, as the record names them.
+    `nodes`: the run's containers by host. `lost`: hosts that do not answer, as the record names them.
     """
     try:
         run_dir = record.folder_of(run)
     except DeployError:  # another machine follows the run; the local folder with this name belongs to another run
-        return result
+        return vars(result)
     facts = record.facts(run_dir)
     if not facts:
-        return result
-    least = facts.get("least")
-    if facts.get("hosts"):
-        first = result.node if least and result.node else facts["hosts"][0]
-        message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
-        result = replace(result, message=message, hint=hint)
+        return vars(result)
+    least, hosts = facts.get("least"), facts.get("hosts", ())
+    if hosts:
+        result = resume.result_on_hosts(
+            result, run, hosts[0], {host: node.node for host, node in nodes.items()}, bool(least)
+        )
     result = resume.with_resume_hint(result, run_dir, outcome.may_continue(state), lost if least else (), bool(least))
-    if not (run_dir / "outcome.json").exists():
-        began, last = record.started(run_dir)[0], state.ranks.span.last or time.time()
-        recorded_ends.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
-        page.write(run_dir)
-    return result
+    if (run_dir / "outcome.json").exists():
+        return vars(result)
+    fetch = command_of("fetch", hosts=",".join(record.own_fields(run_dir).get("hosts", ())), run=run)
+    return ending.write(run_dir, result, state, console, fetch=fetch)

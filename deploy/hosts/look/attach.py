@@ -31,7 +31,7 @@ from ...run.events import Event
 from ...run.files import locks, record, timeline
 from ...run.follower import Follower
 from ...run.lost_host import patience_s
-from ...run.outcome import Result, may_continue
+from ...run.outcome import may_continue
 from ...run.progress import State
 from ...run.state import times
 from ...run.state.story import CatchingUp, Happening
@@ -114,7 +114,7 @@ def follow_until_done(
     `sent`: the folder that this command sent, and the choice of its files. `story`: for a follower that starts later,
     the story that earlier followers recorded. Ctrl-C or a closed terminal ends only the following; the run continues.
     """
-    run, began = backend.run, time.monotonic()
+    run = backend.run
     names = tuple(run.nodes.values())
     run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
     if story is not None:
@@ -155,14 +155,15 @@ def follow_until_done(
             lock.release()
     copied = next((host for host, node in run.nodes.items() if node == state.nodes.copied), "")
     result = resume.with_resume_hint(
-        _with_host_paths(result, backend),
+        resume.result_on_hosts(result, run_dir.name, next(iter(run.nodes)), run.nodes, run.least > 0),
         run_dir,
         may_continue(state),
         backend.typed(lost),
         copied not in ("", *lost),
     )
-    seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run before we followed it
-    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {backend.run_options}", sent, node_paths)
+    fetch = f"muster fetch {backend.run_options}"
+    outcome = ending.write(run_dir, result, state, console, 0.0, fetch, sent, node_paths)
+    code = ending.show(run_dir, outcome, console, fetch)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
     return code
@@ -183,15 +184,3 @@ def open_record(
     fields = {"hosts": list(hosts), "script": run.script, **resume_fields}
     why = several(len(hosts), "host")
     return record.open_start(run_dir, choice, record.HOSTS, why, names, time.time(), fields, is_latest)
-
-
-def _with_host_paths(result: Result, backend: HostsBackend) -> Result:
-    """Replace paths inside the container with paths on hosts in the result. Checkpoints are on the first host."""
-    run = backend.run
-    first = next(iter(run.nodes))
-    rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
-    hint, message = (
-        resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
-        for text in (result.hint, result.message)
-    )
-    return replace(result, message=message, hint=hint)

@@ -196,15 +196,18 @@ def _room(result: Result) -> str:
     )
 
 
-def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:
-    """Replace paths of the run folder in a container with paths on hosts, in `text`. Other paths stay.
+def result_on_hosts(result: Result, run: str, first: str, nodes: Mapping[str, str], everywhere: bool) -> Result:
+    """The result with paths on hosts instead of paths of the run folder in a container. Other paths stay.
 
-    Checkpoints are on the `first` host, whichever rank mentions them; all other files are on the rank's host, `own`.
+    Checkpoints are on the `first` host, or `everywhere`, whichever rank mentions them; all other files are on the
+    rank's host. `nodes`: the run's nodes by host.
     """
     inside = rf"(?<![\w./-]){re.escape(commands.RUN_IN_CONTAINER)}(?![\w-])(?P<kept>/checkpoints(?![\w-]))?"
+    own = next((host for host, node in nodes.items() if node == result.node), first)
 
     def host_path(match: re.Match[str]) -> str:
-        host = first if match["kept"] else own or first
+        host = first if match["kept"] and not everywhere else own
         return f"{host}:~/.muster/runs/{run}{match['kept'] or ''}"
 
-    return re.sub(inside, host_path, text)
+    hint, message = (re.sub(inside, host_path, text) for text in (result.hint, result.message))
+    return replace(result, message=message, hint=hint)

@@ -332,7 +332,7 @@ def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targ
     if blame.link and len(blame.cells) > 1 and not by:
         return f"{listed(blame.link)} do not answer each other's ARP requests: no packet passes between them"
     who = f"the gateway {by}, through which {sources} sends to {targets}," if by else targets
-    not_ = "do not" if not by and " and " in targets else "does not"
+    not_ = "does not" if by or len({called for _, called in blame.cells}) == 1 else "do not"
     return f"{who} {not_} answer ARP requests{'' if by else f' from {sources}'}"
 
 

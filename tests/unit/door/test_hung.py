@@ -8,6 +8,7 @@ import pytest
 from deploy.causes.finding import FAULT
 from deploy.door import faults, hung
 from deploy.preflight.checks import hosts as host_checks
+from tests.started import started
 
 # Starts, in its own namespace, an automounter that accepts calls and never answers; then runs the command.
 DEAD = """
@@ -29,7 +30,7 @@ MOUNTS = ["mount autofs /net", "mount nfs4 /srv/data", "mount fuse.sshfs /home/u
 
 def ask(argv, env):
     """The lines that a host with this environment answers."""
-    with subprocess.Popen([*argv, *hung.command()], stdout=subprocess.PIPE, env={**os.environ, **env}) as asked:
+    with started([*argv, *hung.command()], stdout=subprocess.PIPE, env={**os.environ, **env}) as asked:
         lines = hung.read_answers(lambda wait_s: read(asked.stdout))
         if hung.parse(lines):
             asked.wait(20)  # the command ends what hangs

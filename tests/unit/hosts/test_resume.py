@@ -10,7 +10,7 @@ from deploy.host.facts import Container
 from deploy.host.reached import ReachedHosts
 from deploy.hosts.node import container
 from deploy.hosts.start import resume
-from deploy.hosts.start.resume import resume_fields, with_host_paths, with_resume_hint
+from deploy.hosts.start.resume import result_on_hosts, resume_fields, with_resume_hint
 from deploy.job import consent
 from deploy.job.cluster import Cluster
 from deploy.job.inventory import Host
@@ -91,9 +91,11 @@ def test_a_users_script_gets_no_such_hint(tmp_path):
 
 def test_a_checkpoint_path_is_on_the_first_host_and_a_log_path_on_its_ranks_host():
     hint = "the traceback is in /muster/run/logs/rank-1.log; last good checkpoint: /muster/run/checkpoints/step-9"
-    command = with_host_paths(hint, "r", "a", "b")
-    assert "b:~/.muster/runs/r/logs/rank-1.log" in command
-    assert "a:~/.muster/runs/r/checkpoints/step-9" in command
+    result = Result("failed", hint=hint, node="n2")
+    for everywhere, has_checkpoint in ((False, "a"), (True, "b")):
+        command = result_on_hosts(result, "r", "a", {"a": "n1", "b": "n2"}, everywhere).hint
+        assert "b:~/.muster/runs/r/logs/rank-1.log" in command
+        assert f"{has_checkpoint}:~/.muster/runs/r/checkpoints/step-9" in command
 
 
 def test_a_node_knows_the_resume_command_as_known_at_the_start():

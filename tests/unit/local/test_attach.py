@@ -8,6 +8,7 @@ import pytest
 
 from deploy.commands.main import run
 from deploy.local import attach
+from deploy.report.console import Console
 from deploy.run.files import folders, record
 
 
@@ -45,6 +46,20 @@ def test_a_run_whose_command_was_killed_shows_how_its_nodes_ended(run_dir, capsy
     assert "`muster up` was killed" in out
 
 
+def test_an_end_is_recorded_if_its_page_cannot_be_written(run_dir, capsys):
+    """Earlier, `muster status`, `runs` and `attach` then failed, without a word about how the run had ended."""
+    (run_dir / "report.html").mkdir()
+    code, out, err = typed(capsys, "status")
+    assert (code, out.split()[:4]) == (0, ["r1", "stopped", "step", "7"])
+    assert "report.html: cannot be written" in err
+
+
+def test_a_path_in_a_container_is_shown_as_the_user_can_open_it(run_dir, capsys):
+    verdict = {"verdict": "failed", "code": 1, "node": "master", "message": "no space in /muster/runs/r1/checkpoints"}
+    (run_dir / "outcome/master-agent.json").write_text(json.dumps(verdict))
+    assert "no space in runs/r1/checkpoints" in typed(capsys, "attach")[2]
+
+
 def test_an_end_that_was_not_recorded_is_not_invented(run_dir, capsys):
     (run_dir / "outcome/master-agent.json").unlink()
     code, out, err = typed(capsys, "attach")
@@ -66,7 +81,7 @@ def test_a_fetch_says_where_the_files_are(run_dir, capsys):
 
 def test_a_run_on_hosts_whose_follower_was_killed_is_not_closed_here(run_dir):
     record.write_record(run_dir, {**record.facts(run_dir), "backend": record.HOSTS, "hosts": ["a"]})
-    assert attach.record_end(run_dir) == {}
+    assert attach.record_end(run_dir, Console()) == {}
     assert not (run_dir / "outcome.json").exists()
 
 

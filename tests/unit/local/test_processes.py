@@ -20,6 +20,7 @@ from deploy.local import backends, processes
 from deploy.run import follow
 from deploy.run.environment import NodeSpec
 from lab.waiting import until
+from tests.started import started
 
 # These tests start programs.
 pytestmark = pytest.mark.long
@@ -163,7 +164,7 @@ def test_ranks_get_the_grace_period_or_none_with_now(
     (tmp_path / "record.json").write_text(json.dumps({"id": tmp_path.name, "again": "--grace 3s"}))
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
     given = {**os.environ, "MUSTER_RUN_DIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", deaf], env=given, stdout=subprocess.PIPE) as agent:
+    with started([sys.executable, "-c", deaf], env=given, stdout=subprocess.PIPE) as agent:
         assert agent.stdout
         agent.stdout.readline()
         began = time.monotonic()
@@ -196,7 +197,7 @@ def test_a_run_is_found_through_a_link_to_the_folder_of_runs(tmp_path: Path) -> 
     nodes.end()
     (tmp_path / "run-1").mkdir()
     holds = f"import sys; held = open({str(over_link / '.lock')!r}, 'w'); print('up', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+    with started([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
         assert driver.stdout
         driver.stdout.readline()
         found = [processes.drivers(folder) for folder in (over_link, tmp_path / "run-1")]
@@ -208,7 +209,7 @@ def test_a_run_whose_label_has_a_link_in_it_is_found(tmp_path: Path) -> None:
     """Earlier releases labelled runs this way: after an update, runs that still ran were lost from sight."""
     (tmp_path / "linked").symlink_to(tmp_path)
     given = {"MUSTER_RUN_DIR": str(tmp_path / "linked/run-1"), "PATH": os.environ["PATH"]}
-    with subprocess.Popen(["sleep", "60"], env=given) as process:
+    with started(["sleep", "60"], env=given) as process:
         until(lambda: processes.labelled(tmp_path / "linked/run-1") != [], "it is seen", 20)
         found = [processes.labelled(tmp_path / "run-1"), processes.runs_alive(tmp_path / "linked").get("run-1", [])]
         process.kill()
@@ -220,7 +221,7 @@ def test_no_program_is_run_next_to_another_users_process(tmp_path: Path) -> None
     """Anybody can give a process the label of a run; `muster exec` would start a program next to it, as root."""
     given = {"MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "master", "PATH": os.environ["PATH"]}
     for user in (65534, 0):
-        with subprocess.Popen(["sleep", "60"], env=given, user=user, cwd="/") as process:
+        with started(["sleep", "60"], env=given, user=user, cwd="/") as process:
             until(lambda: processes.labelled(tmp_path) != [], "it is seen", 20)
             assert len(processes.heads(tmp_path)) == (user == 0)
             process.kill()

@@ -24,6 +24,7 @@ from deploy.preflight.probe.probe import Dial, next_hops
 from deploy.preflight.probe.sockets import text as text_of
 from deploy.preflight.request import PreflightRequest
 from lab.waiting import alive, until
+from tests.started import started
 
 # These tests start programs.
 pytestmark = pytest.mark.long
@@ -90,7 +91,7 @@ def test_busy_cores_are_counted_before_the_load_average_follows():
 def test_a_process_of_a_muster_run_is_reported_with_the_run():
     argv = [sys.executable, "-c", "input()", "-m", "torchrun"]
     environment = {"MUSTER_RUN_ID": "train-1"}
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as other:
+    with started(argv, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as other:
         with LocalProbe("here", [sys.executable]) as probe:
             probe.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
             rows = {row[0]: row[2] for row in probe.read(20)["leftovers"]}
@@ -111,7 +112,7 @@ def test_a_process_of_a_muster_run_is_reported_with_the_run():
 )
 def test_a_process_that_deploys_a_run_or_reads_its_log_is_not_a_leftover_run(words, is_run):
     argv = [sys.executable, "-c", "input(0)", *words]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as other:
+    with started(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as other:
         assert other.stdout.read(1) == b"0"
         pids = [row[0] for row in leftovers()]
         other.communicate()

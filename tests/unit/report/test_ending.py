@@ -40,7 +40,7 @@ def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", ca
         state.apply({"kind": "began", "node": names[0], "rank": rank, "t": 1.0})
     result = Result("failed", message, RESUME, names[-1], 1, cause=cause)
     err = RichConsole(file=io.StringIO(), theme=THEME)
-    ending.end(run_dir, result, state, 1.0, Console(False, err, err), fetch, (folder, NO_CHOICE), there)
+    ending.write(run_dir, result, state, Console(False, err, err), 0.0, fetch, (folder, NO_CHOICE), there)
     return record.read_json(run_dir / "outcome.json")["hint"]
 
 
@@ -107,8 +107,9 @@ def test_an_end_that_cannot_be_stored_on_a_full_disk_is_still_shown(tmp_path, mo
 
     monkeypatch.setattr(own_files, "write", full)
     out = RichConsole(file=io.StringIO(), theme=THEME)
-    result = Result("failed", "b is lost", "", "b", 1)
-    assert ending.end(tmp_path, result, State(("a", "b"), script=True), 1.0, Console(False, out, out)) == result.code
+    result, state, console = Result("failed", "b is lost", "", "b", 1), State(("a", "b")), Console(False, out, out)
+    outcome = ending.write(tmp_path, result, state, console)
+    assert ending.show(tmp_path, outcome, console) == result.code
     shown = out.file.getvalue()
     assert "b is lost" in shown
     assert "report.html: cannot be written: No space left on device; then: muster report" in shown
@@ -301,7 +302,7 @@ def test_a_program_missing_in_a_shell_script_is_named_with_how_to_install_it(fol
     ("", f"muster logs --run {RUN}"), (f"muster fetch --hosts a,b --run {RUN}", f"muster logs --hosts a,b --run {RUN}"),
 ])  # fmt: skip
 def test_the_hint_names_a_command_that_shows_the_failed_ranks_log(folder, monkeypatch, fetch, logs):
-    monkeypatch.setattr(f"{__name__}.RESUME", "logs/rank-1.log has all that it printed")
+    monkeypatch.setattr(f"{__name__}.RESUME", "logs/rank-1.log shows all that it printed")
     assert hint(folder, "train.py ended with code 1: ValueError: x", fetch=fetch).endswith(
         f"{logs} --rank 1 shows all that it printed"
     )

@@ -691,3 +691,12 @@ def test_the_hint_at_the_end_names_the_cause_that_explain_would_find(error: str,
     verdict = {"verdict": "failed", "node": "n0", "rank": 0, "t": 1.0, "hint": "see logs", **words}
     assert concluded(from_verdicts([verdict]), None).hint.endswith(hint)
     assert concluded(from_verdicts([{**verdict, "cause": "killed"}]), None).hint == "see logs"
+
+
+def test_the_hint_is_about_the_first_error_not_about_one_that_followed_from_it() -> None:
+    """Earlier, the hint of a run whose rank 1 had a KeyError was about the CUDA error of rank 0 after it."""
+    later = "train.py ended with code 1: RuntimeError: CUDA error: device-side assert triggered"
+    result = from_verdicts([{"verdict": "failed", "node": "n0", "rank": 0, "t": 1.0, "message": later}])
+    culprit = Finding(Cause.EXCEPTION, "n1 (rank 1) ended with code 1: KeyError: 'x'", "n1", 1)
+    assert "index is out of range" in concluded(result, None).hint
+    assert (concluded(result, culprit).rank, concluded(result, culprit).hint) == (1, "")

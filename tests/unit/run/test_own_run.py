@@ -149,6 +149,26 @@ def test_the_log_of_another_rank_does_not_overrule_the_verdict():
     assert "gpu-memory (master:1)" in explained.contradicted
 
 
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("train.py ended with code 1: KeyError: 'image'", "script-error"),
+        ("b (rank 1) ended with code 1 at step 4 of 9: KeyError: 'image'", "script-error"),
+        ("b (rank 1) failed in other words than today's: KeyError: 'image'", "script-error"),
+        ("KeyError: 'image'", "script-error"),
+        ("train.py ended with code 1: KeyError: 'image'\n    frame\n    KeyError: 'image'", "script-error"),
+        (
+            "train.py ended with code 1: KeyError: 'image'\nthen: x ended with code 1: CUDA out of memory",
+            "script-error",
+        ),
+        ("RuntimeError: CUDA error: device-side assert triggered\nCompile with `TORCH_USE_CUDA_DSA`", "device-assert"),
+    ],
+)
+def test_the_words_of_an_exception_are_read_in_whatever_words_they_are_reported(message, cause):
+    explained = of_run(explain({"a": "step 1\n"}), OwnRun("x", failed(message, "exception", "b", 1)))
+    assert explained.cause == cause
+
+
 def test_a_rank_that_left_early_is_named_even_if_the_logs_show_only_its_victims():
     message = "worker-1 (rank 1) left early, with code 0; rank 0 lost it"
     explained = of_run(explain({"master": LOST.format(0)}), OwnRun("x", failed(message, "left-early", "worker-1", 1)))

@@ -270,7 +270,7 @@ class Node:
             if life.code == DONE and not any(by.endswith(f"-{life.local_rank}") for by in self._verdicts_by):
                 why = TrainError(
                     f"rank {life.rank} left with code 0 before the end of the run, and the others wait for it",
-                    f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
+                    f"does the recipe call sys.exit? logs/rank-{life.rank}.log shows its last words",
                 )
                 self._end_run(why, "left-early", life)
 

@@ -82,7 +82,7 @@ def why_failed(
     ):
         message += f": {last_words.error}"[:LINE_MOST]
     message = "\n    ".join([message, *(line[:LINE_MOST] for line in last_words.words)])
-    log = f"logs/rank-{in_run(life.rank)}.log has all that it printed" if os.environ.get("MUSTER_RUN_DIR") else ""
+    log = f"logs/rank-{in_run(life.rank)}.log shows all that it printed" if os.environ.get("MUSTER_RUN_DIR") else ""
     remedy = _remedy(last_words.error, own_library)
     if few := _TOO_FEW.search(message):
         knows = f"the script formed a group of {few[1]}, but {life.world} ranks were started"

@@ -17,6 +17,7 @@ import torch
 
 from muster.checkpoint import store
 from muster.errors import CheckpointError, TrainError
+from tests.started import started
 
 ROOT = Path(store.__file__).parents[2]
 
@@ -119,7 +120,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_usable_checkpoint(tmp_path):
     write(tmp_path, 0)
     reached, leftovers, dice = 0, 0, random.Random(11)
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
+    with started(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
         for _ in range(20):
             print(reached + 1, file=forker.stdin, flush=True)
             victim = int(forker.stdout.readline())
@@ -176,7 +177,7 @@ def test_a_kill_before_any_file_operation_leaves_a_usable_checkpoint(tmp_path):
     """Trial n rewrites step 1, writes 2, prunes 1; it is killed before its nth file operation (Python audit event)."""
     trial, ended = 0, -signal.SIGKILL
     command = [sys.executable, "-c", DIES]
-    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
+    with started(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
         while ended == -signal.SIGKILL:
             trial += 1
             folder = tmp_path / str(trial)

@@ -13,6 +13,7 @@ import pytest
 from lab.ports import free_port
 from muster.errors import DONE, STOPPED, Refused, TrainError
 from muster.reserve import JOURNAL, note
+from tests.started import started
 from trainer.node.agent import node
 from trainer.node.agent.agent import observe_stop, torchrun_command, torchrun_environment
 from trainer.node.agent.diary import Diary
@@ -110,7 +111,7 @@ def test_a_process_is_waited_for_on_a_kernel_without_pidfd_open(monkeypatch):
         raise OSError(errno.ENOSYS, "not in this kernel")
 
     monkeypatch.setattr(os, "pidfd_open", refused)
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+    with started([sys.executable, "-c", ""]) as ended:
         node._wait(ended, 30.0)
         assert ended.returncode == 0
 
@@ -136,7 +137,7 @@ def test_a_stop_reaches_a_listening_rank_and_no_later_process_with_its_number(tm
     words = "import muster.stop; muster.stop.Stop().listen(0); print(flush=True); input()"
     told = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", words], env=told, cwd=HOME, **pipes) as rank:
+    with started([sys.executable, "-c", words], env=told, cwd=HOME, **pipes) as rank:
         rank.stdout.readline()
         assert living(tmp_path) == [rank.pid]
         (row,) = Journal(tmp_path).read()

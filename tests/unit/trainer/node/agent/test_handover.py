@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from lab import waiting
+from tests.started import started
 from trainer.node.agent import handover
 
 DUE = {"MUSTER_SECRET_NAMES": "KEY,TOKEN", "MUSTER_RUN_ID": "r1"}
@@ -96,7 +97,7 @@ handover.receive_secrets({"MUSTER_SECRET_NAMES": "KEY", "MUSTER_RUN_ID": "r1"}, 
 def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
     pipe, waited_on = tmp_path / "pipe", tmp_path / "waited-on"
     command = [sys.executable, "-c", WAITS, pipe, waited_on]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
+    with started(command, stdout=subprocess.PIPE, text=True) as waits:
         assert (
             waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 provides them\n"
         )
@@ -113,7 +114,7 @@ def test_an_agent_asked_to_stop_while_it_waits_ends_as_stopped(tmp_path):
         "take = handover.receive_secrets; handover.receive_secrets = lambda e: take(e, pipe);"
         " raise SystemExit(agent.main())"
     )
-    with subprocess.Popen([sys.executable, "-c", code], env=environment) as waits:
+    with started([sys.executable, "-c", code], env=environment) as waits:
         waiting.until((tmp_path / "pipe").exists, "the pipe")
         waits.send_signal(2)
         assert waits.wait(10) == 75

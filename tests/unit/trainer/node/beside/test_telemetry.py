@@ -15,6 +15,7 @@ import pytest
 
 from deploy.run import events
 from lab import waiting
+from tests.started import started
 from trainer.node import processes
 from trainer.node.beside import nvml, telemetry
 from trainer.node.beside.meters import Meters
@@ -238,7 +239,7 @@ def test_the_record_has_the_package_that_python_imports_of_two_with_one_name(tmp
 
 def test_an_agent_stopped_by_a_signal_is_reported_and_woken():
     torchrun = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    with subprocess.Popen([sys.executable, "-c", torchrun], stdin=subprocess.PIPE) as agent:
+    with started([sys.executable, "-c", torchrun], stdin=subprocess.PIPE) as agent:
         wakes = telemetry.Wakes(agent.pid)
         (child,) = waiting.until(lambda: [pid for pid in wakes._processes() if pid != agent.pid], "its child")
         assert (wakes.look(0.0), wakes.news) == ({}, False)

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from lab.waiting import until
+from tests.started import started
 from trainer.node.ending import doing_now, rank_lives
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import stuck_ranks
@@ -98,7 +99,7 @@ def test_a_rank_that_has_made_no_step_has_made_none_since_it_began(tmp_path, cap
 
 def test_an_ended_rank_of_a_command_is_not_reported(tmp_path, capsys, monkeypatch):
     said(tmp_path, capsys, monkeypatch)
-    with subprocess.Popen(["true"]) as process:
+    with started(["true"]) as process:
         process.wait()
     look_of(tmp_path, process.pid, rank=5)
     assert doing_now.main() == 0

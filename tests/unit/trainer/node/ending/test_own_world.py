@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.started import started
 from trainer.node.ending.own_world import culprit_line, is_local, lacks_run_variables, launch_of, waited_s
 
 
@@ -114,7 +115,7 @@ def waiting():
 
     The launcher is a living process that has started none itself. Its arguments: other notes, and the launcher's own.
     """
-    with subprocess.Popen(["sleep", "infinity"]) as process:
+    with started(["sleep", "infinity"]) as process:
 
         def ask(*noted, **note):
             start = {"t": time.time() - 50, "pid": process.pid, "given": "10.0.0.1:29500", **note}
@@ -157,7 +158,7 @@ def test_a_torchrun_that_notes_nothing_is_recognised_by_its_command_line():
 def test_a_launcher_that_has_started_its_ranks_no_longer_waits_for_nodes(waiting):
     begins = {"launch": [2, 2, 2], "meets": "10.0.0.2:29500"}
     assert waiting(**begins) == (pytest.approx(50, abs=5), False)
-    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True) as has:
+    with started(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True) as has:
         has.stdout.readline()
         assert waiting(**begins, pid=has.pid) == (0.0, False)
         os.killpg(has.pid, signal.SIGKILL)

@@ -272,7 +272,7 @@ def test_an_error_that_comes_from_how_a_script_was_started_has_its_remedy_in_the
     monkeypatch.setenv("MUSTER_RUN_DIR", "/runs/r")
     hint = why_failed(*ended).hint
     assert remedy in hint
-    assert hint.endswith("logs/rank-0.log has all that it printed")
+    assert hint.endswith("logs/rank-0.log shows all that it printed")
     assert bool(remedy) is (";" in hint)
     monkeypatch.delenv("MUSTER_RUN_DIR")
     assert "logs/" not in why_failed(*ended).hint, "a node without a run folder writes none"

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.started import started
 from trainer.node.ending import judge_below, training_alone
 
 LIFE = "0-0-1"
@@ -53,7 +54,7 @@ def test_a_rank_that_leaves_a_python_job_behind_has_not_ended_well(tmp_path, pro
     (tmp_path / "job.py").write_text("import torch\n" * has_torch + "print(flush=True); input()")
     given = {**os.environ, "MUSTER_LIFE": LIFE}
     line, pipe = [sys.executable, "-m", "job"], subprocess.PIPE
-    with subprocess.Popen(line, cwd=tmp_path, env=given, stdin=pipe, stdout=pipe) as job:
+    with started(line, cwd=tmp_path, env=given, stdin=pipe, stdout=pipe) as job:
         job.stdout.readline()
         crash = judge_below.judge(tmp_path, LIFE, 1, False, program)
         job.communicate(b"\n")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 import types
@@ -10,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.started import started
 from tests.unit.trainer.node.ending.test_rank_lives import node
 from trainer.node.ending import own_world, training_alone
 from trainer.node.ending.rank_lives import Life
@@ -267,7 +267,7 @@ STANDALONE = {"command": ["python", "/bin/torchrun", "--standalone", "train.py"]
 @pytest.fixture(scope="module")
 def launch():
     """Return a function that returns the note of a launcher that has waited some seconds and has started no rank."""
-    with subprocess.Popen(["sleep", "infinity"]) as process:  # pytest itself may have children
+    with started(["sleep", "infinity"]) as process:  # pytest itself may have children
 
         def note(nodes, seconds, meets="localhost:0"):
             began = time.time() - seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.waiting import until
+from tests.started import started
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import disks, stuck_ranks
 
@@ -77,7 +78,7 @@ def test_a_rank_in_a_frozen_cgroup_is_reported_as_frozen_and_waits_for_no_disk(f
 
 
 def test_a_rank_that_only_sleeps_waits_for_no_disk():
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as sleeps:
+    with started([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as sleeps:
         assert disks.waiting(sleeps.pid) == {}
         sleeps.communicate(b"\n")
 
@@ -87,7 +88,7 @@ def test_the_file_of_the_waiting_call_is_reported_with_its_file_system(tmp_path,
     fifo = tmp_path / "dataset"
     os.mkfifo(fifo)
     argv = [sys.executable, "-c", f"import os, sys\n{call}", str(fifo)]
-    with subprocess.Popen(argv) as reads:
+    with started(argv) as reads:
         words = until(lambda: (said := disks.words_of(reads.pid, reads.pid)).startswith("/") and said, "the call")
         reads.kill()
     assert words.startswith(f"{fifo} on /")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.waiting import until
+from tests.started import started
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import stacks, stuck_ranks
 
@@ -202,7 +203,7 @@ def test_a_rank_that_a_debugger_holds_is_reported_with_the_debugger(tmp_path, mo
     rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     hold = "import ctypes, sys; ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); print(flush=True); input()"
     debugger = [sys.executable, "-c", hold, str(rank.pid)]
-    with subprocess.Popen(debugger, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holds:
+    with started(debugger, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holds:
         holds.stdout.readline()
         until(lambda: stuck_ranks._busy([rank.pid])[rank.pid].tracer, "the debugger")
         life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=rank.pid, began=time.time())
@@ -305,9 +306,7 @@ def test_a_rank_in_one_loop_computes_or_polls_or_may_make_progress(tmp_path, mon
     ids=["sleep", "socket", "lock"],
 )
 def test_a_sleep_is_told_from_a_wait_for_something(words, sleeps):
-    with subprocess.Popen(
-        [sys.executable, "-c", f"print(flush=True); {words}"], stdout=-1, start_new_session=True
-    ) as rank:
+    with started([sys.executable, "-c", f"print(flush=True); {words}"], stdout=-1, start_new_session=True) as rank:
         rank.stdout.readline()
         until(lambda: _state(rank.pid) == "S", "it to wait")
         assert stuck_ranks._busy([rank.pid])[rank.pid].sleeps == sleeps
@@ -343,7 +342,7 @@ def test_a_childs_cpu_time_counts_after_its_end():
     burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print(flush=True); input()"
     line = [sys.executable, "-c", words]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
+    with started(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
         rank.stdout.readline()
         assert stuck_ranks._busy([rank.pid])[rank.pid].cpu_s >= 0.3
         rank.communicate(b"\n")
@@ -355,7 +354,7 @@ def test_the_cpu_time_of_a_worker_in_its_own_session_counts_for_the_rank():
     burn += "; input()"
     words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}], start_new_session=True)"
     line = [sys.executable, "-c", words]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
+    with started(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
         rank.stdout.readline()
         used = stuck_ranks._busy([rank.pid, os.getpid()])
         assert used[rank.pid].cpu_s >= 0.3

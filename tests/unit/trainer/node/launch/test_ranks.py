@@ -9,6 +9,7 @@ import pytest
 
 from lab import waiting
 from muster.stop import UNASKED
+from tests.started import started
 from trainer.node.ending import rank_lives
 from trainer.node.ending.culprit import Failure, first_to_fail
 from trainer.node.ending.judge_below import JudgedRank
@@ -52,7 +53,7 @@ def test_a_process_with_the_reused_number_of_an_ended_rank_lives_on(both):
     """A host starts many programs before the ranks begin again, and the kernel reuses process numbers."""
     of_node = both(1)
     of_node.look()
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+    with started(["sleep", "60"], start_new_session=True) as other:
         of_node._processes[0].pid = other.pid
         of_node.end_left_behind()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -64,7 +65,7 @@ def test_processes_that_a_rank_left_behind_end_before_the_ranks_begin_again(both
     of_node = both(1)
     of_node.look()
     leaves = "import os, time\nif os.fork(): print(flush=True); os._exit(1)\ntime.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", leaves], start_new_session=True, stdout=subprocess.PIPE) as rank:
+    with started([sys.executable, "-c", leaves], start_new_session=True, stdout=subprocess.PIPE) as rank:
         rank.wait()
         of_node._processes[0].pid = rank.pid
         of_node.end_left_behind()
@@ -77,7 +78,7 @@ def test_a_failed_rank_is_seen_while_another_ranks_helpers_have_time_to_end(tmp_
     (tmp_path / "helper.py").write_text("print(flush=True); input()")
     given = {**os.environ, "MUSTER_LIFE": "0-0-1"}
     line, pipe = [sys.executable, str(tmp_path / "helper.py")], subprocess.PIPE
-    with subprocess.Popen(line, env=given, stdin=pipe, stdout=pipe) as helper:
+    with started(line, env=given, stdin=pipe, stdout=pipe) as helper:
         helper.stdout.readline()
         node = both(0, 1, MUSTER_OUTCOME_DIR=str(tmp_path))
         assert (node.look().keys(), node.running) == ({1}, {0})
