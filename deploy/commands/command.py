@@ -144,9 +144,8 @@ class Command(click.Command):
             )
         typed = list(ctx.find_root().obj or ())
         own = typed[: len(typed) - len(program)]
-        if given.get("hosts", "").endswith(",") and not dashed:
-            again = shlex.join(["muster", *own[:-1], own[-1] + program[0], *program[1:]])
-            raise UsageError(f"{own[-1]} {program[0]}: leave out the space after the comma", again)
+        if own and not dashed:
+            typos.refuse_hosts_apart(own, program)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(own, program)
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
