@@ -13,21 +13,22 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import dropwhile, pairwise, takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Literal, NoReturn
 
 from ..core import plain_file, text
 from ..core.errors import UsageError
-from ..core.program import BEFORE, COMMAND, script_option
+from ..core.program import COMMAND, script_option
 from ..core.suggest import near_match, near_program
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, dest_of, underscored
+from .option_words import retyped, typed_again
 from .options import EACH_EXAMPLE, FLAG, Options
+from .script_file import PER_NODE as PER_NODE
+from .script_file import in_folder
 from .secrets import is_likely
 
-# The mark in front of a command that runs once per node, and starts that node's ranks itself.
-PER_NODE = "--per-node"
 # Options that may come before the name of the script, module or program.
 _KINDS = ("-m", "--no-python", PER_NODE)
 # Names in braces that each node fills in in a command of --each (trainer/node/launch/launcher.py). A name in ${} is for
@@ -55,8 +56,6 @@ _SETTINGS = (".yaml", ".yml", ".json")
 # A program of the image, such as a package's own command: no path, no Python file.
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
-# A variable's value in an option of Muster's; it is matched against two consecutive words, with a blank between them.
-_VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
@@ -149,6 +148,8 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     read_command = _command(words, option)
     if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
         _refusal(option)(shlex.join(words), "no script is named", typed_again("train.py --lr 3e-4", option))
+    if folder:
+        read_command = replace(read_command, words=in_folder(read_command.words, folder))
     _refuse_places(read_command.words, folder, _refusal(option))
     _refuse_mistyped(read_command.words, folder, option)
     name = next(dropwhile((PER_NODE, "bash", "sh").__contains__, read_command.words), "")
@@ -417,20 +418,6 @@ def _refusal(option: str) -> Refuse:
         raise UsageError(f"{word}: {why}" if option == "--" else f"{option}: {word}: {why}", hint)
 
     return refuse
-
-
-def retyped(words: Sequence[str], option: str, options: str = "") -> str:
-    """A script's command for a hint: in the form that `option` takes, after these `options` of Muster's."""
-    return typed_again(shlex.join(words) or "train.py --lr 3e-4", option, options)
-
-
-def typed_again(command: str, option: str, options: str = "") -> str:
-    """The command line to type instead, with a script's command as it was typed."""
-    if option != "--":
-        return f"{options} {option} {shlex.quote(command)}".strip()
-    # Hide the values of variables, which may be secrets.
-    shown = [_VALUE.sub(r"\1\2=...", f"{before} {word}").partition(" ")[2] for before, word in pairwise(("", *BEFORE))]
-    return " ".join(filter(None, (shlex.join(["muster", *shown] if shown else ()), options, "--", command)))
 
 
 def _inner(words: Sequence[str], runner: str) -> Sequence[str]:

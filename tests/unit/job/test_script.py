@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.job import launchers, script, script_file
+from deploy.job import launchers, option_words, script, script_file
 from deploy.job.script import ScriptCommand
 
 
@@ -55,6 +55,40 @@ def test_a_command_becomes_what_torchrun_accepts(read, typed, words):
     found = read(typed)
     assert found.words == (("--per-node", *typed.split()) if words == "per node" else words)
     assert read(" ".join(f"'{word}'" for word in found.words)).words == found.words
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("{here}/train.py --a", ("train.py", "--a")),
+        ("../{name}/sub/../train.py", ("train.py",)),
+        ("torchrun {here}/train.py", ("train.py",)),
+        ("{link}/train.py", ("train.py",)),
+        ("{here}/link.py", ("link.py",)),
+        ("bash {here}/run.sh {here}/train.py", ("--per-node", "bash", "run.sh", "{here}/train.py")),
+        ("{here}/tool.sh", ("--per-node", "./tool.sh")),
+        ("accelerate launch --cpu {here}/train.py", ("--per-node", "accelerate", "launch", "--cpu", "train.py")),
+        ("/elsewhere/train.py", ("/elsewhere/train.py",)),
+    ],
+)
+def test_a_script_in_the_folder_is_named_from_there_since_hosts_have_it_elsewhere(tmp_path, typed, words):
+    """Once, the folder was sent, and then each host said that it had no /home/me/project/train.py."""
+    here = tmp_path / "project"
+    here.mkdir()
+    for name in ("train.py", "run.sh"):
+        (here / name).write_text("")
+    (here / "tool.sh").write_text("#!/bin/sh\n")
+    (here / "tool.sh").chmod(0o755)
+    (here / "link.py").symlink_to(tmp_path / "other.py")
+    (tmp_path / "link").symlink_to(here)
+    places = {"here": here, "name": here.name, "link": tmp_path / "link"}
+    assert script.read(typed.format(**places), here).words == tuple(word.format(**places) for word in words)
+
+
+def test_a_script_far_from_the_folder_gets_a_hint_that_does_not_send_the_whole_disk(tmp_path):
+    with pytest.raises(UsageError, match="it is outside") as refused:
+        script_file.refuse_outside("/opt/x y/train.py", tmp_path)
+    assert refused.value.hint == "--folder '/opt/x y' sends the script's folder; the script is then train.py"
 
 
 def test_torchruns_ranks_and_nodes_are_kept_and_its_rendezvous_options_are_not(read):
@@ -237,7 +271,7 @@ def test_for_another_launcher_the_hint_keeps_its_number_of_ranks_and_variables(r
 
 def test_a_local_run_is_not_promised_to_continue_without_its_terminal(read, monkeypatch):
     monkeypatch.setattr(script, "COMMAND", "up")
-    monkeypatch.setattr(script, "BEFORE", ["up", "--nproc", "2"])
+    monkeypatch.setattr(option_words, "BEFORE", ["up", "--nproc", "2"])
     with pytest.raises(UsageError, match="a run on this machine ends with its terminal") as refused:
         read("setsid python train.py")
     assert refused.value.hint == "nohup muster up --nproc 2 -- python train.py"
