@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
+from ..core.errors import UsageError
 from ..core.program import BEFORE, hosts_as_typed
 from . import values
 from .options import FLAG, ROWS, Options, flag_of
@@ -17,6 +18,12 @@ from .options import FLAG, ROWS, Options, flag_of
 _VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
 # A run may take this much longer to end than its ranks may take to save.
 _REPORTS_AFTER_S = 120.0
+
+
+def refuse_blank(flag: str, texts: Iterable[object]) -> None:
+    """Raise UsageError for an empty or blank text, probably an unset variable: `stop --run ""` would mean any run."""
+    if not all(str(text).strip() for text in texts):
+        raise UsageError(f"{flag}: its value is empty", f"give it one, or leave out {flag}")
 
 
 def pairs_of(options: Options, names: Collection[str] = ROWS) -> list[tuple[str, str]]:
