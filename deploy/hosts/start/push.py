@@ -137,7 +137,7 @@ def print_plan(shipment: Shipment, code: FolderLook | None, console: Console) ->
     pushes = plan_push(shipment, code, console)
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
-        console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
+        console.line(f"{host}: {shipment.image}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
         })  # fmt: skip
         for folder in push_plan.folders:
