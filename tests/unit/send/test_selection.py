@@ -155,6 +155,22 @@ def test_a_script_that_a_rule_excludes_is_refused_with_the_option_that_sends_it(
     assert refused.value.hint == "--include train.py"
 
 
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("tools/train.py", "tools is a virtual environment"), (".venv/train.py", "a folder of this name usually holds")],
+)
+def test_a_script_that_no_rule_excludes_is_refused_with_the_reason(folder, path, why):
+    """Once, the reason was a .dockerignore, which did not exist."""
+    (folder / "tools").mkdir()
+    (folder / path).write_text("")
+    (folder / "tools/pyvenv.cfg").write_text("")
+    (folder / ".gitignore").write_text("*.log\n")
+    with pytest.raises(UsageError, match=f"{path}: Muster does not send it: {why}") as refused:
+        folder_look.refuse_unsent(folder_look.look_at(folder), folder, path)
+    assert refused.value.hint == f"--include {path}"
+    folder_look.refuse_unsent(folder_look.look_at(folder, SendChoice(include=frozenset([path]))), folder, path)
+
+
 def test_a_script_typed_through_a_link_is_found_among_the_sent_files(folder):
     (folder / "sets").mkdir()
     (folder / "sets/train.py").write_text("")
