@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.program import BEFORE, hosts_as_typed
+from ..core.program import BEFORE, COMMAND, hosts_as_typed
 from . import values
-from .options import FLAG, ROWS, Options, flag_of
+from .options import FLAG, ROWS, Options, flag_of, options_of
 
 # A variable's value in an option of Muster's; it is matched against two consecutive words, with a blank between them.
 _VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
@@ -61,6 +61,20 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
 def include_of(*paths: str) -> str:
     """The --include options that also send these paths, for a hint."""
     return " ".join(f"{FLAG.include} {shlex.quote(path)}" for path in paths)
+
+
+def note_of_own(words: Sequence[str], source: str, option: str) -> list[str]:
+    """A note, if the typed words of a script with this text have an option of Muster's that it does not mention."""
+    own = {flag_of(each.name): each for each in options_of(COMMAND)} if source and BEFORE and option == "--" else {}
+    for at, word in enumerate(words):
+        flag, equals, _ = word.partition("=")
+        each = own.get(flag)
+        if not each or each.name in source or flag[2:] in source:
+            continue
+        behind = at + (1 if equals or each.default is False else 2)
+        again = retyped((*words[:at], *words[behind:]), option, shlex.join(words[at:behind]))
+        return [f"{flag}: the script gets it, and does not mention it; if you meant Muster: {again}"]
+    return []
 
 
 def retyped(words: Sequence[str], option: str, options: str = "") -> str:

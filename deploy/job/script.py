@@ -23,7 +23,7 @@ from ..core.program import COMMAND, script_option
 from ..core.suggest import near_match, near_program
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, dest_of, underscored
-from .option_words import retyped, typed_again
+from .option_words import note_of_own, retyped, typed_again
 from .options import EACH_EXAMPLE, FLAG, Options
 from .script_file import PER_NODE as PER_NODE
 from .script_file import in_folder
@@ -44,7 +44,11 @@ _LAUNCHER_MODULES = {
 }
 # The launchers' options for what Muster decides.
 _NODE_OPTIONS = {
-    "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
+    "accelerate": {
+        *("--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"),
+        *("--deepspeed_hostfile", "--deepspeed_inclusion_filter", "--deepspeed_exclusion_filter"),
+        *("--deepspeed_multinode_launcher", "--mpirun_hostfile"),
+    },
     "deepspeed": {
         *("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--num_nodes", "--node_rank"),
         *("--master_addr", "--master_port", "--launcher", "--no_ssh"),
@@ -133,7 +137,8 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     Raises UsageError with the word that Muster cannot follow and the command that works.
     """
     option = option or script_option()
-    words = _shell_script(split_words(option, command), folder)
+    typed = split_words(option, command)
+    words = _shell_script(typed, folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _IGNORED_ENDING.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
@@ -154,7 +159,12 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     _refuse_mistyped(read_command.words, folder, option)
     name = next(dropwhile((PER_NODE, "bash", "sh").__contains__, read_command.words), "")
     source = _text_of(name, folder) if folder else ""
-    notes = (*read_command.notes, *_own_address(read_command), *launchers.of_slurm(name, source))
+    notes = (
+        *read_command.notes,
+        *_own_address(read_command),
+        *launchers.of_slurm(name, source),
+        *note_of_own(typed, source, option),
+    )
     return replace(read_command, words=_as_spelled(read_command.words, source), notes=notes)
 
 

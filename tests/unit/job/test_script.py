@@ -195,6 +195,7 @@ def test_a_python_given_by_its_path_is_noted_as_ignored(read):
         ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
         ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
         ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
+        ("accelerate launch --use_deepspeed --deepspeed_hostfile hosts train.py", "--deepspeed_hostfile", "leave out"),
         ("MASTER_ADDR=a RANK=0 python train.py", "MASTER_ADDR", "-- python train.py"),
         ("RANK=0 A=1 B=2 python train.py", "RANK", "--env A=1 --env B=2 -- python train.py"),
         ("setsid python train.py", "setsid", "-- python train.py"),
@@ -415,6 +416,26 @@ def test_a_script_that_submits_to_slurm_is_noted_before_it_starts(tmp_path, name
     (tmp_path / name).write_text(text)
     notes = script.read(f"bash {name}" if name == "job.sh" else name, tmp_path).notes
     assert [note.partition(": ")[0] for note in notes] == [has] * bool(has)
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "again"),
+    [
+        ("train.py --dry-run --lr 3", "", "muster deploy -H a --dry-run -- train.py --lr 3"),
+        ("python train.py --lr 3 --gpus 2", "import x", "muster deploy -H a --gpus 2 -- python train.py --lr 3"),
+        ("train.py --nproc=2", "", "muster deploy -H a --nproc=2 -- train.py"),
+        ("train.py --dry-run", "parser.add_argument('--dry-run')", ""),
+        ("train.py --dry-run", "class Args: dry_run: bool", ""),
+        ("train.py --lr 3", "", ""),
+    ],
+)
+def test_an_option_of_musters_behind_a_script_that_does_not_know_it_is_noted(tmp_path, monkeypatch, typed, text, again):
+    """Users type --dry-run last; the run then starts, and only the script gets it."""
+    monkeypatch.setattr(option_words, "BEFORE", ["deploy", "-H", "a"])
+    (tmp_path / "train.py").write_text(f"print(1)  # a script\n{text}")
+    found = script.read(typed, tmp_path)
+    assert found.words == tuple(typed.removeprefix("python ").split())
+    assert [note.partition("if you meant Muster: ")[2] for note in found.notes] == [again] * bool(again)
 
 
 def test_an_sbatch_command_is_refused(tmp_path):
