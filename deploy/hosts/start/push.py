@@ -15,6 +15,7 @@ from ...engine import images as engine_images
 from ...host import lock, run_user
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
+from ...job import script_file
 from ...job.cluster import Cluster
 from ...job.load import folder_to_send, load_cluster
 from ...job.options import Options
@@ -81,8 +82,7 @@ def look_through(code: FolderLook | None, words: Sequence[str], console: Console
     sent, and as FolderLook.result does.
     """
     if code:
-        first = next(iter(words), "-")
-        folder_look.refuse_unsent(code.result(), code.folder, "" if first.startswith("-") else first)
+        folder_look.refuse_unsent(code.result(), code.folder, script_file.file_of(words), targets)
         folder_notes.tell_sent(code, console, words, targets)
 
 

@@ -194,6 +194,19 @@ def test_a_script_that_is_a_link_is_sent_with_its_target_or_refused(folder, kept
         folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
 
 
+def test_a_script_that_is_a_link_out_of_the_folder_is_refused_unless_the_hosts_get_its_place(folder, tmp_path):
+    """Once, the run started, and then each host said that there is no such script."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/far.py").write_text("")
+    (folder / "far.py").symlink_to(tmp_path / "shared/far.py")
+    look, place = folder_look.look_at(folder), tmp_path / "shared"
+    with pytest.raises(UsageError, match=r"far\.py: the hosts would not have it") as refused:
+        folder_look.refuse_unsent(look, folder, "far.py", ())
+    assert f"--data {place}:{place}" in refused.value.hint
+    folder_look.refuse_unsent(look, folder, "far.py", (str(place),))
+    folder_look.refuse_unsent(look, folder, "far.py")  # `muster up`: the copy of the link leads to the same file
+
+
 def test_a_folder_that_its_repository_ignores_is_sent_by_its_own_rules(tmp_path):
     repository(tmp_path)
     (tmp_path / ".gitignore").write_text("*\n")
