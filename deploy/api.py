@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from .hosts.start import deploy, preflight
 from .job import cluster, consent
 from .job.inventory import hosts_of_flag
 from .job.load import environment_of, known_cluster
+from .job.option_words import refuse_blank
 from .job.options import FLAG, Options, options_of, row_of
 from .job.together import refuse_pairs
 from .preflight.request import PreflightRequest
@@ -40,6 +41,7 @@ from .slurm.recorded_run import RecordedRun
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
+_FIELDS = {each.name: each for each in fields(Options)}
 # The options that `deploy` below takes, by their Python names.
 _IN_PYTHON = {
     row_of(each).python or each.name: each for each in options_of("deploy") if row_of(each).python is not None
@@ -81,13 +83,18 @@ class Cluster:
     """
 
     def __init__(
-        self, hosts: str | Sequence[str] = "", file: str | Path = "", *, slurm: str = "", allow_folder: bool = False
+        self,
+        hosts: str | Sequence[str] | None = None,
+        file: str | Path | None = None,
+        *,
+        slurm: str | None = None,
+        allow_folder: bool = False,
     ) -> None:
         self._gate = consent.ConsentGate(Console, allow_folder, "Cluster(..., allow_folder=True)")
-        self._hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
-        self._file, self._slurm = str(file), slurm
-        refuse_pairs("deploy", Options(self._hosts, self._file, slurm=slurm), whole=False)
-        asked = hosts_of_flag(slurm) if slurm else self._inventory().hosts
+        self._hosts, self._file = _as_option("hosts", hosts), _as_option("file", file)
+        self._slurm = _as_option("slurm", slurm)
+        refuse_pairs("deploy", Options(self._hosts, self._file, slurm=self._slurm), whole=False)
+        asked = hosts_of_flag(self._slurm) if self._slurm else self._inventory().hosts
         self.hosts: tuple[str, ...] = tuple(host.name for host in asked)
 
     def preflight(self, image: str = "") -> Event:
@@ -101,7 +108,7 @@ class Cluster:
             )
         return verdict.json()
 
-    def deploy(self, script: str | Sequence[str] = "", *, show: bool = False, **options: Any) -> Run:
+    def deploy(self, script: str | Sequence[str] | None = None, *, show: bool = False, **options: Any) -> Run:
         """Start a run, and return as soon as it has started. It takes and refuses the same options as `muster deploy`.
 
         script: a command as you type it, or its words. options: any option by its Python name (reference/options.md):
@@ -109,8 +116,8 @@ class Cluster:
         On Slurm the options are those of `muster deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
         Raises UsageError, Refused (by preflight), or DeployError with every host that failed; then nothing is running.
         """
-        text = script if isinstance(script, str) else shlex.join(script)
-        asked = replace(self._deploy_options(options), script=text, detach=True)
+        text = script if isinstance(script, str | None) else shlex.join(script)
+        asked = replace(self._deploy_options(options), script=_as_option("script", text), detach=True)
         if self._slurm:
             return Run(self, self._submitted(asked, show))
         events = self._recorded(lambda console: deploy.deploy(asked, console), show)
@@ -135,9 +142,10 @@ class Cluster:
         """List who holds which GPU, as `muster gpus --json` does."""
         return self._recorded(lambda console: status.gpus(self._options(), console))
 
-    def down(self, run: str = "") -> None:
+    def down(self, run: str = "all") -> None:
         """Remove the containers of all your runs, or of one run. Files stay. Raises DeployError."""
-        self._recorded(lambda console: down.down(self._options(run), console))
+        named = "" if run == "all" else self.run(run).id
+        self._recorded(lambda console: down.down(self._options(named), console))
 
     def _submitted(self, options: Options, show: bool) -> str:
         # Imported here because nothing else in this API needs it.
@@ -171,7 +179,7 @@ class Cluster:
         spelled = {each.name: each for each in _IN_PYTHON.values()} | _IN_PYTHON
         if strange := sorted(given.keys() - spelled):
             raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(_IN_PYTHON))}")
-        read = {spelled[name].name: _as_option(spelled[name], value) for name, value in given.items()}
+        read = {spelled[name].name: _as_option(name, value, spelled[name]) for name, value in given.items()}
         options = replace(Options(slurm=self._slurm) if self._slurm else self._options(), **read)
         refuse_pairs("deploy", options, whole=False)
         return options
@@ -226,11 +234,12 @@ class Run:
         """Yield the run's events as they arrive, until its end. If the reader stops, the run continues."""
         return _streamed(self._follow)
 
-    def logs(self, rank: int | None = None, since: str = "", follow: bool = False) -> Iterator[Event]:
+    def logs(self, rank: int | None = None, since: str | None = None, follow: bool = False) -> Iterator[Event]:
         """Yield what the ranks print, in time order: `host`, `rank`, `t`, `line`. Raises UsageError, DeployError."""
         if self.cluster._slurm:
             raise UsageError("logs(): not for a run on Slurm", "follow() has rank 0's lines, fetch() brings logs/")
-        options = replace(self._options, rank="" if rank is None else str(rank), since=since, follow=follow)
+        about = {"rank": _as_option("rank", rank), "since": _as_option("since", since)}
+        options = replace(self._options, **about, follow=follow)
 
         def work(tell: Callable[[Event], None], over: Callable[[], bool]) -> None:
             faults = []
@@ -250,15 +259,16 @@ class Run:
         else:
             self.cluster._recorded(lambda console: stop.stop(self._options, now, console))
 
-    def fetch(self, only: Sequence[str] = ()) -> Path:
+    def fetch(self, only: str | Sequence[str] = ()) -> Path:
         """Copy what the run wrote to this machine, and return its folder. only: patterns, such as 'work/*.pt'.
 
         Raises DeployError with every host that failed.
         """
+        patterns: tuple[str, ...] = _as_option("only", only)
         with consent.asking(self.cluster._gate):
             if slurm_run := self._on_slurm:
-                return slurm_runs.fetch(slurm_run, tuple(only), Recorder(lambda event: None))
-            return fetch.fetch(replace(self._options, only=tuple(only)), Recorder(lambda event: None))
+                return slurm_runs.fetch(slurm_run, patterns, Recorder(lambda event: None))
+            return fetch.fetch(replace(self._options, only=patterns), Recorder(lambda event: None))
 
     def delete(self) -> None:
         """Remove the run and its files from the hosts. Raises DeployError."""
@@ -314,18 +324,24 @@ class Run:
         )
 
 
-def _as_option(each: Any, value: Any) -> Any:
-    """A value in the form of `Options`: a text, several texts, or a switch, like the option's default."""
+def _as_option(name: str, value: Any, each: Any = None) -> Any:
+    """A value in the form of `Options`: a text, several texts, or a switch, like the option's default.
+
+    Only None means that it is not given. Raises UsageError for an empty text, as the commands do.
+    """
+    each = each or _FIELDS[{"file": "cluster"}.get(name, name)]
     usual = each.default
     if value is None:
         return usual
     if isinstance(value, Mapping):
         return _environment(value)
-    if isinstance(usual, tuple):
-        return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))
-    if row_of(each).commas and not isinstance(value, str):
-        return ",".join(map(str, value))
-    return bool(value) if isinstance(usual, bool) else str(value)
+    if isinstance(usual, bool):
+        return bool(value)
+    several = isinstance(usual, tuple) or row_of(each).commas
+    listed = several and not isinstance(value, str | Path)
+    texts = tuple("" if item is None else str(item) for item in (value if listed else (value,)))
+    refuse_blank(name, texts if texts or isinstance(usual, tuple) else [""])
+    return texts if isinstance(usual, tuple) else ",".join(texts)
 
 
 def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ..core import program as command_line
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, from_os_error
 from ..job import consent
 from ..job import options as table
+from ..job.option_words import refuse_blank
 from ..job.options import FLAG, Options
 from . import typos
 
@@ -102,8 +103,8 @@ class Command(click.Command):
             given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
         elif ctx.allow_interspersed_args:
             places, left = left, []
-        if "" in places:  # an unset shell variable, as for options below: `down a ""` would apply to all runs of a host
-            raise UsageError(f"{self.name} '': one argument is empty", "give it a value, or leave it out")
+        if blank := [place for place in places if not place.strip()]:  # as in `refuse_blank`
+            raise UsageError(f"{self.name} {blank[0]!r}: one argument is empty", "give it a value, or leave it out")
         pairs = typos.options_of(places, self._bare, given)
         command_line.READ_AS_HOSTS.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
@@ -144,9 +145,8 @@ class Command(click.Command):
             )
         typed = list(ctx.find_root().obj or ())
         own = typed[: len(typed) - len(program)]
-        if given.get("hosts", "").endswith(",") and not dashed:
-            again = shlex.join(["muster", *own[:-1], own[-1] + program[0], *program[1:]])
-            raise UsageError(f"{own[-1]} {program[0]}: leave out the space after the comma", again)
+        if own and not dashed:
+            typos.refuse_hosts_apart(own, program)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(own, program)
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
@@ -264,11 +264,10 @@ def _option(each: Field[Any], takes: str) -> click.Option:
     several = each.default == () and row.single_for != takes
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> str | tuple[str, ...]:
-        if "" in texts:  # probably an unset shell variable: `stop --run ""` would mean any run
-            raise UsageError(f"{param.opts[0]}: its value is empty", f"give it one, or leave out {param.opts[0]}")
-        if len({*texts}) > 1 and not (several or row.commas):
+        refuse_blank(param.opts[0], texts)
+        if len({*texts}) > 1 and row.once:
             raise UsageError(f"{param.opts[0]} is given twice, and only one would have an effect", "leave out one")
-        return texts if several else ",".join(texts if row.commas else texts[:1])
+        return texts if several else ",".join(texts if row.commas else texts[-1:])
 
     return click.Option(
         [table.flag_of(each.name), *[f"-{row.letter}"] * bool(row.letter)],

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from ..core import plain_file, toml_text
@@ -179,7 +180,10 @@ def _of_a_launcher(name: str, task: str, before: Words, value: str, after: Words
     """For a launcher's option: how Muster does this instead, and the command to type; None for any other option."""
     if name in _HOST_FILES and task == "deploy" and value:
         hosts = f'"$(paste -sd, {shlex.quote(value)})"'
-        return "{FLAG.hosts} takes a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
+        return (
+            f"{FLAG.hosts} takes a list",
+            f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}",
+        )
     if name in _NODES and task == "up" and value.isdecimal():
         workers = [FLAG.workers, str(int(value) - 1)] if int(value) > 1 else []
         return "here, the master is a node too, in addition to the workers", shlex.join(
@@ -213,10 +217,44 @@ def refuse_hosts_behind(own: Words, program: Words) -> None:
             raise UsageError(f"{word}: it comes after {first}, so the script would get it", words)
     start = next((at for at, word in enumerate(program) if _SCRIPT.fullmatch(word)), 0)
     names = [word.strip(",") for word in program[: start or 1]]
-    known = first in RUNNERS or _SCRIPT.fullmatch(first) or os.path.exists(first)
-    if not known and ("," in first or (start and all(map(values.destination, names)))):
+    if not _is_program(first) and ("," in first or (start and all(map(values.destination, names)))):
         words = shlex.join([*again, ",".join(names), *program[start or 1 :]])
         raise UsageError(f"{' '.join(program[: start or 1])}: name hosts with {FLAG.hosts}", words)
+
+
+def refuse_hosts_apart(own: Words, program: Words) -> None:
+    """Raise UsageError if the list of hosts that ends the command's `own` words continues in the program's words.
+
+    So does `-H gpu-1 gpu-2`, which a shell makes of `-H gpu-{1,2}`, and `-H a, b`.
+    """
+    if own[-2:-1] not in (["-H"], [FLAG.hosts]) and not own[-1].startswith(("-H", f"{FLAG.hosts}=")):
+        return
+    hosts = own[-1].removeprefix("-H").rpartition("=")[2].split(",")
+    shapes = {_shape(host) for host in hosts} | {_shape(host) for host in hosts_here()}
+    more = list(takewhile(lambda word: _continues(word.strip(","), shapes), program))
+    if not hosts[-1] and not _is_program(program[0]):
+        more = more or [program[0]]
+    if more:
+        all_hosts = ",".join([own[-1].rstrip(","), *(word.strip(",") for word in more)])
+        again = shlex.join(["muster", *own[:-1], all_hosts, *program[len(more) :]])
+        why = "separate hosts with commas" if hosts[-1] else "leave out the space after the comma"
+        raise UsageError(f"{own[-1]} {program[0]}: {why}", again)
+
+
+def _is_program(word: str) -> bool:
+    return bool(word in RUNNERS or _SCRIPT.fullmatch(word) or os.path.exists(word))
+
+
+def _continues(word: str, shapes: Container[str]) -> bool:
+    """Whether a word is one more host: it has a user or a port, or differs from a host only in a number or letter."""
+    is_host = not _is_program(word) and values.destination(word) is not None
+    return is_host and ("@" in word or ":" in word or _shape(word) in shapes)
+
+
+def _shape(host: str) -> str:
+    """A host's name without what tells it from its neighbours: `gpu-0` for gpu-12 and gpu-b."""
+    name = re.sub(r":[0-9]+$", "", host.rpartition("@")[2])
+    return re.sub(r"[0-9]+|(?<![A-Za-z])[a-z]$", "0", name)
 
 
 def _command(word: str, tasks: Collection[str], typed: Words) -> list[str]:

@@ -27,8 +27,8 @@ TRAINER, NODE_PROGRAMS = "muster.trainer", "muster.trainer.node"
 LONGEST, LONGEST_CONTAINER, LONGEST_FILE = 100, 255, 255
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ID = re.compile(r"[0-9a-f]{12,64}")
-# runs/latest is a link to the newest run.
-_RESERVED = ("latest",)
+# runs/latest is a link to the newest run; `all` means every run.
+_RESERVED = ("latest", "all")
 _RULE = f"at most {LONGEST} letters, digits, . _ and -, starting with a letter or digit, no .."
 
 

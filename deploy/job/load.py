@@ -122,11 +122,21 @@ def _says_what_runs(options: Options) -> bool:
     return bool(options.script or options.each or options.args or options.resume or options.role)
 
 
-def read_command(options: Options) -> tuple[Options, ScriptCommand]:
-    """The options with the script in torchrun's form, and what else the script's command says. Raises UsageError."""
+def read_command(options: Options, typed: Options | None = None) -> tuple[Options, ScriptCommand]:
+    """The options with the script in torchrun's form, and what else the script's command says. Raises UsageError.
+
+    `typed`: the options without those of cluster.toml, over which they win: `--nproc 2` over the file's script, and
+    the script's `--max-restarts 1` over the file's `restarts`.
+    """
     command = script.read(options.script, Path(options.folder or "."))
-    ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
-    return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), command
+    own = command
+    if typed and not typed.script:
+        own = replace(own, processes=None if typed.nproc else own.processes)
+        own = replace(own, restarts=None if typed.restarts else own.restarts)
+    elif typed and own.restarts is not None:
+        options = replace(options, restarts=typed.restarts)
+    ranks, restarts = own.asked_ranks(options.nproc), own.asked_restarts(options.restarts)
+    return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), own
 
 
 def with_roles_of_file(options: Options) -> Options:

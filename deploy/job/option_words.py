@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import Any
 
-from ..core.program import hosts_as_typed
+from ..core.errors import UsageError
+from ..core.program import BEFORE, COMMAND, hosts_as_typed
 from . import values
-from .options import FLAG, ROWS, Options, flag_of
+from .options import FLAG, ROWS, Options, flag_of, options_of
 
+# A variable's value in an option of Muster's; it is matched against two consecutive words, with a blank between them.
+_VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
 # A run may take this much longer to end than its ranks may take to save.
 _REPORTS_AFTER_S = 120.0
+
+
+def refuse_blank(flag: str, texts: Iterable[object]) -> None:
+    """Raise UsageError for an empty or blank text, probably an unset variable: `stop --run ""` would mean any run."""
+    if not all(str(text).strip() for text in texts):
+        raise UsageError(f"{flag}: its value is empty", f"give it one, or leave out {flag}")
 
 
 def pairs_of(options: Options, names: Collection[str] = ROWS) -> list[tuple[str, str]]:
@@ -50,6 +61,34 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
 def include_of(*paths: str) -> str:
     """The --include options that also send these paths, for a hint."""
     return " ".join(f"{FLAG.include} {shlex.quote(path)}" for path in paths)
+
+
+def note_of_own(words: Sequence[str], source: str, option: str) -> list[str]:
+    """A note, if the typed words of a script with this text have an option of Muster's that it does not mention."""
+    own = {flag_of(each.name): each for each in options_of(COMMAND)} if source and BEFORE and option == "--" else {}
+    for at, word in enumerate(words):
+        flag, equals, _ = word.partition("=")
+        each = own.get(flag)
+        if not each or each.name in source or flag[2:] in source:
+            continue
+        behind = at + (1 if equals or each.default is False else 2)
+        again = retyped((*words[:at], *words[behind:]), option, shlex.join(words[at:behind]))
+        return [f"{flag}: the script gets it, and does not mention it; if you meant Muster: {again}"]
+    return []
+
+
+def retyped(words: Sequence[str], option: str, options: str = "") -> str:
+    """A script's command for a hint: in the form that `option` takes, after these `options` of Muster's."""
+    return typed_again(shlex.join(words) or "train.py --lr 3e-4", option, options)
+
+
+def typed_again(command: str, option: str, options: str = "") -> str:
+    """The command line to type instead, with a script's command as it was typed."""
+    if option != "--":
+        return f"{options} {option} {shlex.quote(command)}".strip()
+    # Hide the values of variables, which may be secrets.
+    shown = [_VALUE.sub(r"\1\2=...", f"{before} {word}").partition(" ")[2] for before, word in pairwise(("", *BEFORE))]
+    return " ".join(filter(None, (shlex.join(["muster", *shown] if shown else ()), options, "--", command)))
 
 
 def words_again(options: Options, more: Collection[str] = ()) -> list[str]:

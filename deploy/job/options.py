@@ -115,6 +115,9 @@ class OptionRow:
     # Each text may hold several values, separated by commas. If the option is a single text and is given several times,
     # the texts are joined with commas.
     commas: bool = False
+    # If the option is a single text and is given several times, it is refused, because all of them may be meant. Of any
+    # other single text the last one counts, as for other programs: an alias may have given the first.
+    once: bool = False
     # Only a container engine can provide it: a run on hosts without an engine is refused.
     engine: bool = False
 
@@ -234,6 +237,7 @@ class Options:
             "export": "the run's name (default: the script's, or muster-trainer)",
         },
         rules=(Rule("resume", "the run that continues already has an id", "leave out --run", "deploy up"),),
+        once=True,
     )
     slurm: str = option(
         "a login node of Slurm, user@login:port: submit a job there instead of using hosts (default: none)",
@@ -283,6 +287,7 @@ class Options:
         'with --slurm: more options for sbatch: "--partition=a100 --cpus-per-task=64" (default: none)',
         "deploy",
         rules=(_OF_SLURM,),
+        once=True,
     )
     setup: tuple[str, ...] = option(
         'with --slurm: a shell command to run first: "source venv/bin/activate"; the job ends if it fails; '
@@ -335,7 +340,7 @@ class Options:
             "up": _SCRIPT + "(default: in Muster's checkout its own trainer, which --args asks for elsewhere)",
             "ray": "the driver, with its arguments (default: none: the cluster stays until muster stop)",
         },
-        key=Key("script", values.line, 'a command of one line: "train.py --lr 3e-4"', FREE, typed=True),
+        key=Key("script", values.words_of_shell, 'a command of one line: "train.py --lr 3e-4"', FREE, typed=True),
         python=None,
     )
     each: str = option(
@@ -344,6 +349,7 @@ class Options:
         "deploy up agent export",
         again=False,
         rules=(Rule("script", "both say what runs", f"give one: {EACH_EXAMPLE}"),),
+        once=True,
     )
     role: tuple[str, ...] = option(
         "a separate command for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND; settings go "
@@ -379,6 +385,7 @@ class Options:
                 "role", "Muster's own trainer takes no part in roles", "give the role a script: --role NAME=N:COMMAND"
             ),
         ),
+        once=True,
     )
     folder: str = option(
         "the folder to send (default: this folder if there is a script, else none)",
@@ -483,6 +490,7 @@ class Options:
                 "let the script find its checkpoint itself, without --restart-with",
             ),
         ),
+        once=True,
     )
     gpus: str = option(
         "GPUs to use on each host, or on this machine: auto (all), how many free ones (2; 0 for none), or which "
@@ -606,6 +614,7 @@ class Options:
             Rule("role", "the run ends when one of its roles ends", "let the command of that role do it: bash run.sh"),
             Rule("min_nodes|overlay", _NOT_YET),
         ),
+        once=True,
     )
     folder_limit: str = option(
         "refuse to send a folder larger than this, such as 4g (default: 256m, because a larger folder usually "
@@ -1010,6 +1019,7 @@ class Options:
         "only lines that match this extended regular expression (grep -E), searched on the hosts (default: all lines)",
         "logs",
         again=False,
+        once=True,
     )
     since: str = option(
         "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)", "logs", again=False

@@ -13,21 +13,22 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import dropwhile, pairwise, takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Literal, NoReturn
 
 from ..core import plain_file, text
 from ..core.errors import UsageError
-from ..core.program import BEFORE, COMMAND, script_option
+from ..core.program import COMMAND, script_option
 from ..core.suggest import near_match, near_program
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, dest_of, underscored
+from .option_words import note_of_own, retyped, typed_again
 from .options import EACH_EXAMPLE, FLAG, Options
+from .script_file import PER_NODE as PER_NODE
+from .script_file import in_folder
 from .secrets import is_likely
 
-# The mark in front of a command that runs once per node, and starts that node's ranks itself.
-PER_NODE = "--per-node"
 # Options that may come before the name of the script, module or program.
 _KINDS = ("-m", "--no-python", PER_NODE)
 # Names in braces that each node fills in in a command of --each (trainer/node/launch/launcher.py). A name in ${} is for
@@ -43,7 +44,11 @@ _LAUNCHER_MODULES = {
 }
 # The launchers' options for what Muster decides.
 _NODE_OPTIONS = {
-    "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
+    "accelerate": {
+        *("--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"),
+        *("--deepspeed_hostfile", "--deepspeed_inclusion_filter", "--deepspeed_exclusion_filter"),
+        *("--deepspeed_multinode_launcher", "--mpirun_hostfile"),
+    },
     "deepspeed": {
         *("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--num_nodes", "--node_rank"),
         *("--master_addr", "--master_port", "--launcher", "--no_ssh"),
@@ -55,8 +60,6 @@ _SETTINGS = (".yaml", ".yml", ".json")
 # A program of the image, such as a package's own command: no path, no Python file.
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
-# A variable's value in an option of Muster's; it is matched against two consecutive words, with a blank between them.
-_VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
@@ -134,7 +137,8 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     Raises UsageError with the word that Muster cannot follow and the command that works.
     """
     option = option or script_option()
-    words = _shell_script(split_words(option, command), folder)
+    typed = split_words(option, command)
+    words = _shell_script(typed, folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _IGNORED_ENDING.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
@@ -149,11 +153,18 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     read_command = _command(words, option)
     if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
         _refusal(option)(shlex.join(words), "no script is named", typed_again("train.py --lr 3e-4", option))
+    if folder:
+        read_command = replace(read_command, words=in_folder(read_command.words, folder))
     _refuse_places(read_command.words, folder, _refusal(option))
     _refuse_mistyped(read_command.words, folder, option)
     name = next(dropwhile((PER_NODE, "bash", "sh").__contains__, read_command.words), "")
     source = _text_of(name, folder) if folder else ""
-    notes = (*read_command.notes, *_own_address(read_command), *launchers.of_slurm(name, source))
+    notes = (
+        *read_command.notes,
+        *_own_address(read_command),
+        *launchers.of_slurm(name, source),
+        *note_of_own(typed, source, option),
+    )
     return replace(read_command, words=_as_spelled(read_command.words, source), notes=notes)
 
 
@@ -417,20 +428,6 @@ def _refusal(option: str) -> Refuse:
         raise UsageError(f"{word}: {why}" if option == "--" else f"{option}: {word}: {why}", hint)
 
     return refuse
-
-
-def retyped(words: Sequence[str], option: str, options: str = "") -> str:
-    """A script's command for a hint: in the form that `option` takes, after these `options` of Muster's."""
-    return typed_again(shlex.join(words) or "train.py --lr 3e-4", option, options)
-
-
-def typed_again(command: str, option: str, options: str = "") -> str:
-    """The command line to type instead, with a script's command as it was typed."""
-    if option != "--":
-        return f"{options} {option} {shlex.quote(command)}".strip()
-    # Hide the values of variables, which may be secrets.
-    shown = [_VALUE.sub(r"\1\2=...", f"{before} {word}").partition(" ")[2] for before, word in pairwise(("", *BEFORE))]
-    return " ".join(filter(None, (shlex.join(["muster", *shown] if shown else ()), options, "--", command)))
 
 
 def _inner(words: Sequence[str], runner: str) -> Sequence[str]:

@@ -14,9 +14,11 @@ from typing import NoReturn
 from ..core.errors import UsageError
 from ..core.program import COMMAND, script_option
 from ..core.suggest import near_file
+from .option_words import retyped, typed_again
 from .options import FLAG
-from .script import PER_NODE, retyped, typed_again
 
+# The mark in front of a command that runs once per node, and starts that node's ranks itself.
+PER_NODE = "--per-node"
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 # The option that starts Muster's own trainer.
 DEMO = f'{FLAG.args}="--recipe digits"'
@@ -34,6 +36,22 @@ def file_of(words: Sequence[str]) -> str:
         first = words[2] if is_shell else words[1]
         return first if first.endswith((".sh", ".sbatch", ".slurm", ".py")) else ""
     return words[0] if words and not words[0].startswith("-") else ""
+
+
+def in_folder(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """The words; an absolute path of the command's file in the folder, or one with `..`, starts in the folder.
+
+    The hosts have the folder at another place.
+    """
+    launched = next((word for word in words[2:] if word.endswith(".py")), "") if words[:1] == (PER_NODE,) else ""
+    name = file_of(words) or launched
+    above, last = os.path.split(folder / name)  # the file itself may be a link
+    path = os.path.relpath(os.path.join(os.path.realpath(above), last), os.path.realpath(folder))
+    if not (name.startswith("/") or os.pardir in name.split("/")) or path.split("/")[0] == os.pardir:
+        return words
+    at = words.index(name)
+    is_started = words[0] == PER_NODE and at == 1 and "/" not in path
+    return (*words[:at], f"./{path}" if is_started else path, *words[at + 1 :])
 
 
 def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative to {FLAG.folder}") -> NoReturn:
@@ -74,7 +92,10 @@ def refuse_outside(path: str, folder: Path) -> None:
     if Path(os.path.relpath(whole, folder)).parts[:1] == (os.pardir,):
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
         name = os.path.relpath(os.path.abspath(whole), above)
-        hint = f"{FLAG.folder} {os.path.relpath(above)} sends the folder above; the script is then {name}"
+        hint = f"{FLAG.folder} {shlex.quote(os.path.relpath(above))} sends the folder above; the script is then {name}"
+        if Path.home().is_relative_to(above):  # that would be far too much
+            own, name = map(shlex.quote, os.path.split(os.path.abspath(whole)))
+            hint = f"{FLAG.folder} {own} sends the script's folder; the script is then {name}"
         if os.path.isdir(whole):
             hint = f"{FLAG.folder} {shlex.quote(path)} sends that folder: name a script in it"
         raise UsageError(f"{path}: it is outside {folder.resolve()}, the folder that Muster sends", hint)

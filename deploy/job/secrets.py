@@ -43,12 +43,23 @@ def combined(options: Options, job: Job, taken: Set[str]) -> tuple[Secret, ...]:
     variable that Muster sets.
     """
     typed = (*map(_secret, options.secret), *map(_secret_file, options.secret_file))
+    _refuse_both_kinds(typed, f"{FLAG.secret} and {FLAG.secret_file}")
+    _refuse_both_kinds(job.secrets, "`secrets` of cluster.toml")
     lists = (*job.env_file, *map(_env_file, options.env_file))
     listed = {name: path for path in lists for name in read_env_file(path)}
     for name, path in listed.items():
         refuse_ours(name, f"{path}:")
     from_lists = [Secret(name, path, in_list=True) for name, path in listed.items() if name not in taken]
     return tuple({secret.name: secret for secret in (*from_lists, *job.secrets, *typed)}.values())
+
+
+def _refuse_both_kinds(named: Iterable[Secret], where: str) -> None:
+    """Raise UsageError for a name that is both a variable and a file: the ranks would get only one of them."""
+    kinds = dict[str, bool]()
+    for name, _, _, as_file, _ in named:
+        if kinds.setdefault(name, as_file) != as_file:
+            other = "give the file another name"
+            raise UsageError(f"secret {name}: {where} give it, as a variable and as a file", other)
 
 
 def read_values(secrets: Iterable[Secret]) -> Values:

@@ -128,7 +128,7 @@ TYPED = {
         "up -e HOME=1 --secret HOME train.py",
         "deploy --slurm login --container pyxis --image a:1 --mount /a:/b:create train.py",
         "stop --run ''",
-        "up --max-hours 2 --max-hours 3 train.py",
+        "deploy --slurm login --sbatch=-p=a --sbatch=-t=9 train.py",
     ),
     "min_nodes = 2": ("deploy --wait train.py", "deploy --overlay train.py", "deploy --role a=1:train.py train.py"),
     "overlay = true": ("deploy --wait train.py", "deploy --min-nodes 2 train.py"),

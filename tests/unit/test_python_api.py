@@ -68,6 +68,17 @@ def test_without_the_control_side_its_names_raise_an_error_that_says_so(tmp_path
         lambda cluster: cluster.deploy("train.py", colour="red"),
         lambda cluster: cluster.run("../x"),
         lambda cluster: cluster.run(""),
+        # An unset variable; each of these once meant all of something.
+        *(lambda cluster, run=run: cluster.down(run) for run in ("", " ", None, "latest")),
+        *(lambda cluster, hosts=hosts: api.Cluster(hosts) for hosts in ("", " ", [], ["a", ""], ["a", None])),
+        lambda cluster: api.Cluster(file=""),
+        lambda cluster: api.Cluster(slurm=" "),
+        *(lambda cluster, text=text: cluster.deploy(text) for text in ("", " ", [])),
+        lambda cluster: cluster.deploy("train.py", image=" "),
+        lambda cluster: cluster.deploy("train.py", secrets=[""]),
+        lambda cluster: cluster.run("r").fetch(only=""),
+        lambda cluster: cluster.run("r").logs(rank=""),
+        lambda cluster: cluster.run("r").logs(since=" "),
     ],
 )
 def test_a_refusal_is_an_exception_with_a_hint_and_prints_nothing(refused, capfd):
@@ -126,6 +137,15 @@ def test_deploy_accepts_every_option_except_those_the_api_sets_itself():
             read({name: True})
     with pytest.raises(api.UsageError, match="--nodes cannot be used without --slurm"):
         read({"nodes": 2})
+
+
+def test_one_pattern_of_a_fetch_may_be_a_text(monkeypatch):
+    """Once, `only="work/*.pt"` became a pattern for each of its letters."""
+    fetched = []
+    monkeypatch.setattr(api.fetch, "fetch", lambda options, console: fetched.append(options.only))
+    for only in ("work/*.pt", ["work/*.pt"], ()):
+        api.Cluster("a").run("r").fetch(only)
+    assert fetched == [("work/*.pt",), ("work/*.pt",), ()]
 
 
 def test_a_notebook_shows_the_options_of_a_deploy():

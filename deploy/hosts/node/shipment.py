@@ -23,6 +23,11 @@ class Shipment(ReachedHosts):
     requirements: Requirements | None = None
     data: Sequence[FolderLook] = ()
 
+    @property
+    def image(self) -> str:
+        """The run's image in words: its name on the hosts, as in `docker ps`, and the image that it is made of."""
+        return f"{self.tag}, made of {self.base}"
+
     def code(self) -> FolderLook | None:
         """Look at the folder again: somebody may have changed it since the last look."""
         return FolderLook(self.folder, self.choice) if self.folder else None

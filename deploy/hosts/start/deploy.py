@@ -96,7 +96,7 @@ class _OnHosts(Start[NewRun]):
         before = record.path_of(self._continues) if self._continues else None
         if before and not options.role:
             options = replace(options, role=tuple(record.own_fields(before).get("roles") or ()))
-        options, self._command = read_command(options)
+        options, self._command = read_command(options, self._options)
         for note in self._command.notes:
             console.note(note)
         if before and (other := resumable.describe_other_script(before, self._command.words, options.folder)):
@@ -158,7 +158,7 @@ class _OnHosts(Start[NewRun]):
 
     def show_plan(self) -> None:
         """Print the steps, the reasons and the commands for each host."""
-        _dry_run(self._request, self._console)
+        _dry_run(self._request, self._name or self._continues or "RUN", self._console)
 
     def choose_folder(self) -> Path:
         """Choose the local run folder; also make the folders on the hosts that the run's nodes mount."""
@@ -210,7 +210,7 @@ class _OnHosts(Start[NewRun]):
         """Report that the run runs, or waits, on its hosts; with --detach, also print the command that follows it."""
         run, where = backend.run.run_dir.name, ", ".join(backend.run.nodes)
         waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
-        image = f", with image {self._request.base}" * (not bare.are_all_bare(self._request.facts))
+        image = f", with image {self._request.image}" * (not bare.are_all_bare(self._request.facts))
         self._console.note(waiting if backend.waits else f"{run} runs on {where}{image}")
         self._console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
         if self.detach:
@@ -223,7 +223,7 @@ class _OnHosts(Start[NewRun]):
         return attach.follow_until_done(backend, self._console, self._interrupts, self._ranks, sent)
 
 
-def _dry_run(request: DeployRequest, console: Console) -> None:
+def _dry_run(request: DeployRequest, run_id: str, console: Console) -> None:
     """Print the plan: the steps, the reasons and the commands for each host."""
     asked = sessions_with_gpus(request)
     for session in request.sessions:
@@ -239,7 +239,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         request, choices = request.for_waiting_nodes(), {}
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
-    containers = request.containers("RUN", try_links=not request.force)
+    containers = request.containers(run_id, try_links=not request.force)
     if meeting.shares_several_networks(request.in_order) and not any(host.interface for host in request.cluster.hosts):
         console.note(
             "the hosts share several networks: the deploy measures them, and uses the interfaces of the best one"
@@ -250,7 +250,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
         packages.print_plan(request, pushed, console)
         containers = packages.with_planned_packages(containers)
-    steps = plan.steps(containers, pushes)
+    steps = plan.steps(containers, pushes, request.image)
     if bare.are_all_bare(request.facts):  # no engine there takes Docker's commands
         steps = tuple(replace(step, argv=()) for step in steps)
     for step in steps:

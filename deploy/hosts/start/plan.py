@@ -94,13 +94,13 @@ def choose_image(facts: Sequence[HostFacts]) -> str:
     return GPU_IMAGE if any(host.gpus for host in facts) else CPU_IMAGE
 
 
-def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -> tuple[Step, ...]:
-    """List all pushes, then all starts, the first host first. `pushes`: what to send to each host."""
+def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan], image: str) -> tuple[Step, ...]:
+    """List all pushes, then all starts, the first host first. `pushes`: what each host gets; `image`: in words."""
     planned = []
     for container in containers:
         push = pushes.get(container.host)
         if push and not push.present:
-            planned.append(Step(container.host, f"push {container.image}", push.why, ("docker", "load", "--quiet")))
+            planned.append(Step(container.host, f"push {image}", push.why, ("docker", "load", "--quiet")))
         for folder in push.folders if push else ():
             if folder.lacking:
                 what = f"data, {amount(folder.bytes)}," if folder.is_data else "folder"

@@ -15,6 +15,7 @@ from ...engine import images as engine_images
 from ...host import lock, run_user
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
+from ...job import script_file
 from ...job.cluster import Cluster
 from ...job.load import folder_to_send, load_cluster
 from ...job.options import Options
@@ -81,8 +82,7 @@ def look_through(code: FolderLook | None, words: Sequence[str], console: Console
     sent, and as FolderLook.result does.
     """
     if code:
-        first = next(iter(words), "-")
-        folder_look.refuse_unsent(code.result(), code.folder, "" if first.startswith("-") else first)
+        folder_look.refuse_unsent(code.result(), code.folder, script_file.file_of(words), targets)
         folder_notes.tell_sent(code, console, words, targets)
 
 
@@ -137,7 +137,7 @@ def print_plan(shipment: Shipment, code: FolderLook | None, console: Console) ->
     pushes = plan_push(shipment, code, console)
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
-        console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
+        console.line(f"{host}: {shipment.image}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
         })  # fmt: skip
         for folder in push_plan.folders:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
-from ...core.text import amount, listed
+from ...core.text import amount, listed, parents
 from ...job.load import refuse_no_folder
 from ...job.option_words import include_of
 from ...job.values import Data
@@ -23,6 +23,7 @@ from . import content, left_out, selection
 from .content import Entry
 from .credentials import IN_AN_ADDRESS, NO_CHOICE, SendChoice, credential_path
 from .folder_memory import FolderMemory
+from .folder_walk import is_usual
 from .left_out import LeftOut
 
 _LARGE = 50 << 20  # bytes; files of code are never that large
@@ -155,16 +156,32 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
     return entries, odd
 
 
-def refuse_unsent(look: Look, folder: Path, script: str) -> None:
-    """Raise UsageError if `script`, or its target if it is a link, is in the folder but would not be sent."""
+def refuse_unsent(look: Look, folder: Path, script: str, targets: Iterable[str] | None = None) -> None:
+    """Raise UsageError if `script`, or its target if it is a link, is in the folder but would not be sent.
+
+    `targets`: what else hosts get; a link out of the folder must lead there. None: this machine runs the script.
+    """
+    real = Path(os.path.realpath(folder / script))
+    link = selection.beyond_link(folder, script) if script and targets is not None else ""
+    if link and not any(map(real.is_relative_to, targets or ())):
+        raise UsageError(f"{script}: the hosts would not have it", link)
     above, name = os.path.split(folder / script)  # the path may lead through a link
     for place in (f"{os.path.realpath(above)}/{name}", os.path.realpath(folder / script)):
         path = os.path.relpath(place, folder.resolve())
         if script and path.split("/")[0] != ".." and path not in {entry.path for entry in look.entries}:
             why = next((file.why for file in look.credentials if file.path == path), "")
-            rule = f"look at {folder / (look.rule or '.dockerignore')}"
             first = "remove the credential; or " if why else ""
-            raise UsageError(f"{path}: Muster does not send it: {why or rule}", f"{first}{include_of(path)}")
+            why = (
+                why or (_usual(folder, path) if look.rule != ".dockerignore" else "") or f"look at {folder / look.rule}"
+            )
+            raise UsageError(f"{path}: Muster does not send it: {why}", f"{first}{include_of(path)}")
+
+
+def _usual(folder: Path, path: str) -> str:
+    """Why a path is not sent although no rule excludes it; empty if a rule may."""
+    if environment := next((place for place in parents(path) if os.path.lexists(folder / place / "pyvenv.cfg")), ""):
+        return f"{environment} is a virtual environment, because it has a pyvenv.cfg"
+    return "a folder of this name usually holds what programs make again" if is_usual(path) else ""
 
 
 def requirement_paths(look: Look) -> frozenset[str]:

@@ -128,11 +128,12 @@ def beyond_link(folder: Path, path: str) -> str:
         return ""
     top, real = folder.resolve(), (folder / link).resolve()
     far = os.readlink(folder / link).startswith("/")  # absolute: hosts may have a disk mounted there
-    above = str(real) if far else os.path.commonpath((top, real.parent))
+    target = real if real.is_dir() else real.parent  # only folders can be mounted and sent
+    above = str(target) if far else os.path.commonpath((top, real.parent))
     if _is_private(above):
         return f"{link} is a link out of the folder: copy its target into the folder"
     if far:  # the text comes from whoever made the link, and a user will type it
-        place = shlex.quote(f"{real}:{real}")
+        place = shlex.quote(f"{target}:{target}")
         return f"{link} is a link out of the folder: --mount {place} if the hosts have its target, or --data {place}"
     return f"{link} is a link out of the folder: {_with_both(top, above)}"
 

@@ -163,15 +163,28 @@ def test_an_unsupported_launcher_before_a_script_is_refused_with_the_whole_comma
     ],
 )
 def test_an_empty_value_is_refused_and_not_treated_as_missing(line, why, capsys):
-    for words in ([*line.split(), ""], [*line.split()[:-1], f"{line.split()[-1]}=".replace("-e=", "--env=")]):
+    for words in (
+        [*line.split(), ""],
+        [*line.split(), " "],
+        [*line.split()[:-1], f"{line.split()[-1]}=".replace("-e=", "--env=")],
+    ):
         assert main.run(words) == USAGE
         assert why in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["down", "a", ""], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]])
+def test_a_blank_among_hosts_does_not_mean_all_hosts_of_the_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.toml").write_text('hosts = ["a", "b"]')
+    assert main.run(["down", "--allow-folder", "--hosts", " "]) == USAGE
+    assert "error: --hosts: its value is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["down", "a", ""], ["down", " "], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]]
+)
 def test_an_empty_word_is_refused_and_not_ignored(words, capsys):
     assert main.run(words) == USAGE
-    assert f"error: {words[0]} '': one argument is empty" in capsys.readouterr().err
+    assert re.search(f"error: {words[0]} ' ?': one argument is empty", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +195,12 @@ def test_an_empty_word_is_refused_and_not_ignored(words, capsys):
         ("up -n 2 --nproc 2 train.py", {"nproc": "2", "script": "train.py"}),
         ("deploy --slurm l --sbatch=-p=a --sbatch=-t=9 train.py", "--sbatch"),
         ("logs r --grep a --grep b", "--grep"),
+        ("down -H a --run r --run s", "--run"),
+        # An alias may have given the first one.
+        (
+            "deploy -H a --gpus 2 -g 0 --max-hours 2 --max-hours 3 x.py",
+            {"hosts": "a", "gpus": "0", "max_hours": "3", "script": "x.py"},
+        ),
     ],
 )
 def test_a_repeated_option_is_joined_or_refused(line, wanted, monkeypatch, capsys):

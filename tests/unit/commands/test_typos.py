@@ -21,6 +21,7 @@ OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", 
         ("deploy --fp16 torchrun train.py", "--fp16", "deploy", "muster deploy torchrun train.py --fp16"),
         ("deploy --name first -- train.py", "--name", "deploy", "did you mean --run?"),
         ("deploy --hotss a train.py", "--hotss", "deploy", "did you mean --hosts? muster deploy --hosts a train.py"),
+        ("deploy --hostfile gpus -n 2 a.py", "--hostfile", "deploy", '--hosts "$(paste -sd, gpus)" -n 2 a.py'),
         ("status --zzz", "--zzz", "status", "muster status --help"),
         ("status --ru r1", "--ru", "status", "did you mean --run? muster status --run r1"),
         ("status --stop r1", "--stop", "status", "muster status --help"),
@@ -30,6 +31,7 @@ def test_a_typo_gets_the_option_that_the_user_may_have_meant(typed, word, task, 
     refused = typos.refusal(word, task, OPTIONS, TASKS, typed.split())
     assert refused.code == 2
     assert hint in refused.hint
+    assert "{" not in refused.message
 
 
 @pytest.mark.parametrize(

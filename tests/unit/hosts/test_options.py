@@ -3,6 +3,7 @@
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -331,10 +332,41 @@ def test_fab_deploy_alone_follows_the_file_and_a_flag_overrides_it(tmp_path, mon
     assert fill_from_file(Options(resume="latest")).script == ""
 
 
+def test_what_is_typed_wins_over_the_file_although_the_scripts_command_says_it(tmp_path, monkeypatch):
+    """Once, `restarts` of the file made `torchrun --max-restarts 1` a refusal: "leave out --restarts"."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nrestarts = 3\n')
+    typed = Options(script="torchrun --max-restarts 1 train.py")
+    assert read_command(fill_from_file(typed), typed)[0].restarts == "1"
+    with pytest.raises(UsageError, match="--restarts 2: the script's command says 1"):
+        read_command(fill_from_file(replace(typed, restarts="2")), replace(typed, restarts="2"))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    Path("cluster.toml").write_text(
+        '[[hosts]]\nname = "a"\n[job]\nscript = "torchrun --max-restarts 3 --nproc-per-node 4 train.py"\n'
+    )
+    for typed, wanted in ((Options(), ("4", "3")), (Options(nproc="2", restarts="0"), ("2", "0"))):
+        options, _ = read_command(fill_from_file(typed), typed)
+        assert (options.nproc, options.restarts) == wanted
+
+
+def test_a_secret_is_a_variable_or_a_file_and_not_both(tmp_path):
+    (tmp_path / "key").write_text("sesame-4711")
+    typed = Options("a", secret=("TOKEN",), secret_file=(f"TOKEN={tmp_path / 'key'}",))
+    with pytest.raises(UsageError, match="secret TOKEN: --secret and --secret-file give it"):
+        load_cluster(typed)
+    (tmp_path / "cluster.toml").write_text(
+        '[[hosts]]\nname = "a"\n[job]\nsecrets = ["TOKEN", { name = "TOKEN", file = "key", as_file = true }]\n'
+    )
+    with pytest.raises(UsageError, match=r"secret TOKEN: `secrets` of cluster\.toml give it"):
+        load_cluster(Options(cluster=str(tmp_path / "cluster.toml")))
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "script = 3",
+        'script = " "',
         "restarts = -1",
         'script = "a.py"\nargs = "--steps 1"',
         'env_file = ".none"',

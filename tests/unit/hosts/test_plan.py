@@ -77,10 +77,10 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
     plan = deploy_plan.steps(containers, {
         "a": PushPlan((), True, "already there", (HostFolder("/f/abc", "/workspace", "abc", "1 new or changed path"),)),
         "b": PushPlan(("sha256:0",), False, "9 of 10 layers are there"),
-    })  # fmt: skip
+    }, "app:latest, made of x:1")  # fmt: skip
     assert deploy_plan.plan_lines(plan, containers) == [
         "a: send the folder to /f/abc (1 new or changed path)",
-        "b: push app:latest (9 of 10 layers are there)",
+        "b: push app:latest, made of x:1 (9 of 10 layers are there)",
         "    docker load --quiet",
         "a: start a as muster-r1 (first, because the other nodes meet on it)",
         f"    {shlex.join(docker.argv)}",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.job import launchers, script, script_file
+from deploy.job import launchers, option_words, script, script_file
 from deploy.job.script import ScriptCommand
 
 
@@ -55,6 +55,40 @@ def test_a_command_becomes_what_torchrun_accepts(read, typed, words):
     found = read(typed)
     assert found.words == (("--per-node", *typed.split()) if words == "per node" else words)
     assert read(" ".join(f"'{word}'" for word in found.words)).words == found.words
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("{here}/train.py --a", ("train.py", "--a")),
+        ("../{name}/sub/../train.py", ("train.py",)),
+        ("torchrun {here}/train.py", ("train.py",)),
+        ("{link}/train.py", ("train.py",)),
+        ("{here}/link.py", ("link.py",)),
+        ("bash {here}/run.sh {here}/train.py", ("--per-node", "bash", "run.sh", "{here}/train.py")),
+        ("{here}/tool.sh", ("--per-node", "./tool.sh")),
+        ("accelerate launch --cpu {here}/train.py", ("--per-node", "accelerate", "launch", "--cpu", "train.py")),
+        ("/elsewhere/train.py", ("/elsewhere/train.py",)),
+    ],
+)
+def test_a_script_in_the_folder_is_named_from_there_since_hosts_have_it_elsewhere(tmp_path, typed, words):
+    """Once, the folder was sent, and then each host said that it had no /home/me/project/train.py."""
+    here = tmp_path / "project"
+    here.mkdir()
+    for name in ("train.py", "run.sh"):
+        (here / name).write_text("")
+    (here / "tool.sh").write_text("#!/bin/sh\n")
+    (here / "tool.sh").chmod(0o755)
+    (here / "link.py").symlink_to(tmp_path / "other.py")
+    (tmp_path / "link").symlink_to(here)
+    places = {"here": here, "name": here.name, "link": tmp_path / "link"}
+    assert script.read(typed.format(**places), here).words == tuple(word.format(**places) for word in words)
+
+
+def test_a_script_far_from_the_folder_gets_a_hint_that_does_not_send_the_whole_disk(tmp_path):
+    with pytest.raises(UsageError, match="it is outside") as refused:
+        script_file.refuse_outside("/opt/x y/train.py", tmp_path)
+    assert refused.value.hint == "--folder '/opt/x y' sends the script's folder; the script is then train.py"
 
 
 def test_torchruns_ranks_and_nodes_are_kept_and_its_rendezvous_options_are_not(read):
@@ -161,6 +195,7 @@ def test_a_python_given_by_its_path_is_noted_as_ignored(read):
         ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
         ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
         ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
+        ("accelerate launch --use_deepspeed --deepspeed_hostfile hosts train.py", "--deepspeed_hostfile", "leave out"),
         ("MASTER_ADDR=a RANK=0 python train.py", "MASTER_ADDR", "-- python train.py"),
         ("RANK=0 A=1 B=2 python train.py", "RANK", "--env A=1 --env B=2 -- python train.py"),
         ("setsid python train.py", "setsid", "-- python train.py"),
@@ -237,7 +272,7 @@ def test_for_another_launcher_the_hint_keeps_its_number_of_ranks_and_variables(r
 
 def test_a_local_run_is_not_promised_to_continue_without_its_terminal(read, monkeypatch):
     monkeypatch.setattr(script, "COMMAND", "up")
-    monkeypatch.setattr(script, "BEFORE", ["up", "--nproc", "2"])
+    monkeypatch.setattr(option_words, "BEFORE", ["up", "--nproc", "2"])
     with pytest.raises(UsageError, match="a run on this machine ends with its terminal") as refused:
         read("setsid python train.py")
     assert refused.value.hint == "nohup muster up --nproc 2 -- python train.py"
@@ -381,6 +416,26 @@ def test_a_script_that_submits_to_slurm_is_noted_before_it_starts(tmp_path, name
     (tmp_path / name).write_text(text)
     notes = script.read(f"bash {name}" if name == "job.sh" else name, tmp_path).notes
     assert [note.partition(": ")[0] for note in notes] == [has] * bool(has)
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "again"),
+    [
+        ("train.py --dry-run --lr 3", "", "muster deploy -H a --dry-run -- train.py --lr 3"),
+        ("python train.py --lr 3 --gpus 2", "import x", "muster deploy -H a --gpus 2 -- python train.py --lr 3"),
+        ("train.py --nproc=2", "", "muster deploy -H a --nproc=2 -- train.py"),
+        ("train.py --dry-run", "parser.add_argument('--dry-run')", ""),
+        ("train.py --dry-run", "class Args: dry_run: bool", ""),
+        ("train.py --lr 3", "", ""),
+    ],
+)
+def test_an_option_of_musters_behind_a_script_that_does_not_know_it_is_noted(tmp_path, monkeypatch, typed, text, again):
+    """Users type --dry-run last; the run then starts, and only the script gets it."""
+    monkeypatch.setattr(option_words, "BEFORE", ["deploy", "-H", "a"])
+    (tmp_path / "train.py").write_text(f"print(1)  # a script\n{text}")
+    found = script.read(typed, tmp_path)
+    assert found.words == tuple(typed.removeprefix("python ").split())
+    assert [note.partition("if you meant Muster: ")[2] for note in found.notes] == [again] * bool(again)
 
 
 def test_an_sbatch_command_is_refused(tmp_path):

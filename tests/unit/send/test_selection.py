@@ -155,6 +155,22 @@ def test_a_script_that_a_rule_excludes_is_refused_with_the_option_that_sends_it(
     assert refused.value.hint == "--include train.py"
 
 
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("tools/train.py", "tools is a virtual environment"), (".venv/train.py", "a folder of this name usually holds")],
+)
+def test_a_script_that_no_rule_excludes_is_refused_with_the_reason(folder, path, why):
+    """Once, the reason was a .dockerignore, which did not exist."""
+    (folder / "tools").mkdir()
+    (folder / path).write_text("")
+    (folder / "tools/pyvenv.cfg").write_text("")
+    (folder / ".gitignore").write_text("*.log\n")
+    with pytest.raises(UsageError, match=f"{path}: Muster does not send it: {why}") as refused:
+        folder_look.refuse_unsent(folder_look.look_at(folder), folder, path)
+    assert refused.value.hint == f"--include {path}"
+    folder_look.refuse_unsent(folder_look.look_at(folder, SendChoice(include=frozenset([path]))), folder, path)
+
+
 def test_a_script_typed_through_a_link_is_found_among_the_sent_files(folder):
     (folder / "sets").mkdir()
     (folder / "sets/train.py").write_text("")
@@ -176,6 +192,19 @@ def test_a_script_that_is_a_link_is_sent_with_its_target_or_refused(folder, kept
     (folder / ".dockerignore").write_text(f"{kept}\n")
     with pytest.raises(UsageError, match=rf"^{kept}: Muster does not send it"):
         folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
+
+
+def test_a_script_that_is_a_link_out_of_the_folder_is_refused_unless_the_hosts_get_its_place(folder, tmp_path):
+    """Once, the run started, and then each host said that there is no such script."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/far.py").write_text("")
+    (folder / "far.py").symlink_to(tmp_path / "shared/far.py")
+    look, place = folder_look.look_at(folder), tmp_path / "shared"
+    with pytest.raises(UsageError, match=r"far\.py: the hosts would not have it") as refused:
+        folder_look.refuse_unsent(look, folder, "far.py", ())
+    assert f"--data {place}:{place}" in refused.value.hint
+    folder_look.refuse_unsent(look, folder, "far.py", (str(place),))
+    folder_look.refuse_unsent(look, folder, "far.py")  # `muster up`: the copy of the link leads to the same file
 
 
 def test_a_folder_that_its_repository_ignores_is_sent_by_its_own_rules(tmp_path):

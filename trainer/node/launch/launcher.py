@@ -150,6 +150,8 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
+    # With DeepSpeed on several nodes, Accelerate would otherwise start pdsh, which connects to the nodes by SSH.
+    own += ["--deepspeed_multinode_launcher=standard"] * (place.nodes > 1)
     # Words after a script or a module belong to it. A settings file is the value of an option, not a script.
     theirs = takewhile(
         lambda word: (

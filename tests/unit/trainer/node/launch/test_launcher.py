@@ -26,11 +26,11 @@ PLACE = Place(node=1, nodes=3, ranks=4, address="10.0.0.1", port=4711)
 )
 def test_accelerate_is_told_its_place_before_the_users_own_options(typed, gpus, kind):
     made = accelerate(typed.split(), PLACE, gpus)
-    assert made[:7] == [
+    assert made[:8] == [
         *("accelerate", "launch", "--num_machines=3", "--machine_rank=1", "--num_processes=12"),
-        *("--main_process_ip=10.0.0.1", "--main_process_port=4711"),
+        *("--main_process_ip=10.0.0.1", "--main_process_port=4711", "--deepspeed_multinode_launcher=standard"),
     ]
-    assert made[7:] == [*([kind] if kind else []), *typed.split()[2:]]
+    assert made[8:] == [*([kind] if kind else []), *typed.split()[2:]]
 
 
 def test_another_command_of_accelerate_stays_as_it_is():
@@ -50,7 +50,15 @@ def test_accelerate_in_a_shell_script_gets_its_place_too(tmp_path):
     done = subprocess.run(line, env={**given, **PLACE.variables(one_rank=True), **path}, capture_output=True, text=True)
     assert done.stdout.split() == [
         *("launch", "--num_machines=3", "--machine_rank=1", "--num_processes=12", "--main_process_ip=10.0.0.1"),
-        *("--main_process_port=4711", "--use_cpu", "--num_processes", "2", "train.py", "env"),
+        *(
+            "--main_process_port=4711",
+            "--deepspeed_multinode_launcher=standard",
+            "--use_cpu",
+            "--num_processes",
+            "2",
+            "train.py",
+            "env",
+        ),
     ]
 
 
