@@ -36,7 +36,8 @@ def test_the_next_start_leaves_out_the_lost_host_whatever_its_name(lost, words, 
     ended = []
     monkeypatch.setattr(attach.follow, "follow", lambda *_: Result("failed", "gpu-b is lost"))
     monkeypatch.setattr(attach.host_nodes, "existing_paths", lambda *_: {})
-    monkeypatch.setattr(attach.ending, "end", lambda run_dir, result, *_: ended.append(result) or 1)
+    monkeypatch.setattr(attach.ending, "write", lambda run_dir, result, *_: ended.append(result))
+    monkeypatch.setattr(attach.ending, "show", lambda *_: 1)
     monkeypatch.setattr(attach, "may_continue", lambda state: True)
     interrupts = SimpleNamespace(
         leave_by_ctrl_c=lambda *_: None, requests=lambda: 0, take_passed=lambda: (), tell_way_back=lambda: None
