@@ -90,7 +90,7 @@ def test_a_dry_run_shows_no_docker_command_for_boxes_without_an_engine(control):
     planned = deploy(control, "train.py", "--dry-run", hosts=["box-1", "box-2"])
     assert planned.returncode == 0, planned.stderr
     assert "box-2: install the packages of requirements.txt" in planned.stdout
-    assert "box-2: start box-2 as muster-RUN" in planned.stdout
+    assert f"box-2: start box-2 as muster-{control.run}" in planned.stdout
     assert "docker" not in planned.stdout.replace(str(control.code), "")  # its folder has the test's name
 
 

@@ -21,7 +21,8 @@ _KINDS = (
     (r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?", "<date>"),
     (r"\b\d+(?:\.\d+)? (?:s|ms|min|h)\b(?: \d+ (?:s|min)\b)?", "<time>"),
     (r"\b\d+(?:\.\d+)? samples/s", "<rate>"),
-    (r"\bstep \d/4 ", "step <which>/4 "),  # without a terminal, only some of the steps are shown
+    # Without a terminal, only some of the steps are shown, each with its loss.
+    (r"\bstep \d/4   loss \d\.\d+", "step <which>/4   loss <loss>"),
     (r"\b\d+(?:\.\d+)? ?(?:[kKMGT]i?B|bytes)\b", "<size>"),
 )
 CODE, STEPS = ("--folder", "examples"), (*SLOW, "--args", "--recipe slow.py --steps 4")
