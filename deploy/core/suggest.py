@@ -29,10 +29,11 @@ def hint_of(typed: str, names: Iterable[str]) -> str:
 
 def near_file(folder: Path, path: str, ending: str) -> str:
     """The file next to `path` in the folder, with this ending, that may be meant; empty if none is similar."""
-    above = PurePosixPath(path).parent
+    typed = PurePosixPath(path)
     with suppress(OSError):
-        names = [name for name in sorted(os.listdir(folder / above))[:1000] if name.endswith(ending)]
-        return near_match(path, [(above / name).as_posix() for name in names])
+        names = (name for name in sorted(os.listdir(folder / typed.parent))[:1000] if name.endswith(ending))
+        alike = near_match(typed.name.removesuffix(ending), [name.removesuffix(ending) for name in names], 0.6)
+        return (typed.parent / f"{alike}{ending}").as_posix() if alike else ""
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import dropwhile, islice, takewhile
 from typing import Any
 
 _DEEPEST, _MOST_PARTS, _MOST_DIGITS = 50, 100_000, 2000
@@ -25,3 +26,10 @@ def loads(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError as fault:
         raise ValueError("it is nested too deeply") from fault
+
+
+def of_script(text: str) -> dict[str, Any]:
+    """The document in a Python file's `# /// script` block; empty if it has none. Raises ValueError."""
+    rest = islice(dropwhile(lambda line: line.rstrip() != "# /// script", text.splitlines()), 1, None)
+    block = takewhile(lambda line: line.startswith("#") and line.rstrip() != "# ///", rest)
+    return loads("\n".join(line[2:] for line in block))

@@ -171,7 +171,7 @@ def underscored(name: str) -> str:
 
 
 # What hands work to Slurm: a command in a shell script; in a Python script, a package imported at the top level.
-_STARTS = re.compile(r"(?m)^(?:[^#\n]{0,99}[;&|(])?[ \t]*(?:\w+=\S*[ \t]+)?(srun|sbatch)\s")
+_STARTS = re.compile(r"(?m)^(?:[^#\n]{0,99}[;&|(])?[ \t]*(?:\w+=(?:[\"']|\S*[ \t]+))?(srun|sbatch)\s")
 _SUBMITS = re.compile(r"(?m)^(?:import|from) (submitit)\b")
 
 

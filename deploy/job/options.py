@@ -455,8 +455,8 @@ class Options:
         rules=(_OF_A_SCRIPT_HERE,),
     )
     requirements: str = option(
-        "first install the packages from this file in the folder: a requirements.txt, pyproject.toml or "
-        "uv.lock; `no` installs none (default: the one in the folder, if there is one)",
+        "first install the packages from this file in the folder: a requirements.txt, pyproject.toml, "
+        "uv.lock or a script's `# /// script`; `no` installs none (default: the one in the folder, if there is one)",
         "deploy ray up push",
         key=Key("requirements", values.requirements, 'a path in the folder, or "no"', FREE),
         rules=(

@@ -71,7 +71,7 @@ _CHILD_ENDED_HINT = (
     "there is none"
 )
 # The error of a script that asks for the size of its terminal, and the program that it may use for that.
-_IOCTL, _STTY = "Inappropriate ioctl for device", "stty size"
+_IOCTL, _STTY = "[Errno 25] Inappropriate ioctl for device", "stty size"
 _NO_TERMINAL_HINT = (
     "a rank has no terminal: use shutil.get_terminal_size(), which then returns 80 columns and does not fail"
 )

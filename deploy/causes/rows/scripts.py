@@ -59,6 +59,15 @@ SECTIONS = (
                 ends=Cause.EXCEPTION,
             ),
             Row(
+                "model-wrapped",
+                (
+                    "`'DistributedDataParallel' object has no attribute 'generate'`: the script uses the "
+                    "wrapped model as if it were not wrapped."
+                ),
+                fix="Use `model.module.generate`, on all ranks or where no gradient is needed.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
                 "launcher-missing",
                 (
                     "`environment variable RANK expected, but not set`, `KeyError: 'LOCAL_RANK'`: the script "

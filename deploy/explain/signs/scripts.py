@@ -26,6 +26,8 @@ SCRIPT = (
     script("parameter-twice", r"mark a variable ready only once|has been marked as ready twice",
            "a parameter got its gradient twice in one step: reentrant checkpointing, or use outside forward",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("model-wrapped", r"'((?:Distributed)?DataParallel)' object has no attribute '(\w{1,60})'",
+           "{0} wraps the model, and has only the attributes of torch.nn.Module: model.module.{1}", ALONE),
     script("launcher-missing", r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'|"
            r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_RANK) expected, but not set",
            "the script was started without a launcher, which sets its rank and the address of the first node",

@@ -21,6 +21,8 @@ from . import content, credentials, folder_look, left_out, named_paths, selectio
 from .credentials import SendChoice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
+# A script of the run in a traceback.
+_SCRIPT = re.compile(r'File "(?:[^"\n]{0,400}/)?work/([^"\n]{1,200}\.py)"')
 _VARIABLE = re.compile(r"KeyError: '([A-Za-z_]\w{0,200})'")
 # Where a folder has its modules: the places where Python and most packages look for them.
 _ROOTS = ("", "src/")
@@ -61,7 +63,8 @@ def hint(
     if how := _around(named_paths.outside(words, run), folder, os.path.lexists):
         return how
     if modules:
-        return _of_module(modules[0], folder, needs)
+        scripts = [path for path in _SCRIPT.findall(words) if path != needs]
+        return _of_module(modules[0], folder, needs, scripts)
     return _of_typo(missing, folder) or _of_variable(words, folder, choice)
 
 
@@ -84,14 +87,16 @@ def _not_sent(here: Sequence[str], folder: Path, choice: SendChoice) -> str:
     return ""
 
 
-def _of_module(module: str, folder: Path, needs: str) -> str:
-    """What to do about a missing module that is not a file kept back from the folder."""
+def _of_module(module: str, folder: Path, needs: str, scripts: Iterable[str]) -> str:
+    """What to do about a missing module that is not a file kept back from the folder. `scripts`: they ran."""
     top = module.partition(".")[0]
     if top == "muster":  # each run has it: the script imports another module, and the rank's node says which
         return ""
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
         package = libraries.OF_MODULES.get(top, top)
+        if script := next((path for path in scripts if _in_block(folder, path, package)), ""):
+            return f"{script} lists it in its `# /// script` block: --requirements {shlex.quote(script)}"
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml lists it in the extra {extra}, which is not installed: {how}"
@@ -141,6 +146,14 @@ def _line_of(needs: Path, package: str) -> str:
         if match := re.search(rf"(?m)(?:^[ \t]*[\"']?|[#&]egg=){_named(package)}", text):
             return match[1]
     return ""
+
+
+def _in_block(folder: Path, script: str, package: str) -> bool:
+    """Whether a script's own block lists the package."""
+    with suppress(OSError, ValueError, TypeError, KeyError):  # no such block, or another one
+        text = plain_file.read(folder / script, _MOST_OF_A_LIST, folder).decode()
+        return any(re.match(_named(package), need) for need in toml_text.of_script(text)["dependencies"])
+    return False
 
 
 def _extra_of(project: Path, package: str) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from ...core import plain_file
+from ...core import plain_file, toml_text
 from ...core.errors import UsageError
 from ...core.suggest import near_path
 from ...core.text import amount
@@ -179,7 +179,8 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
                 f"{where}: more than {_MOST_FILES} files, or a chain of {_DEEPEST} that include each other",
                 "put them into one file",
             )
-        content = _decode_lines(origins.read(path, _MOST), path)
+        own = origins.read(path, _MOST)
+        content = _decode_lines(_of_script(own, path) if path.endswith(".py") else own, path)
         rows, size = content.decode().split("\n"), size + len(content)
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "shorten the files")
@@ -193,6 +194,25 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         files[path] = "\n".join(rows).encode()
         waiting += reversed(more)
     return files
+
+
+def _of_script(content: bytes, path: str) -> bytes:
+    """The packages in a script's own block, as lines. Raises UsageError if it has no such block, or one of uv's."""
+    how = "list the packages in a requirements.txt: --requirements FILE"
+    text = _decoded(content, path)
+    try:
+        block = toml_text.of_script(text)
+    except ValueError as fault:
+        raise UsageError(f"{path}: its `# /// script` block: {fault}", how) from fault
+    needs = block.get("dependencies")
+    if "tool" in block or not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
+        why = "has a [tool] table, which Muster does not read" if "tool" in block else "lists no dependencies"
+        raise UsageError(f"{path}: its `# /// script` block {why}", how)
+    lines, rows = text.splitlines(), list[str]()
+    for need in needs:  # on its own line, which messages quote
+        at = next((at for at in range(len(rows), len(lines)) if need in lines[at]), len(rows))
+        rows += [*[""] * (at - len(rows)), " ".join(need.split())]
+    return "\n".join(rows).encode()
 
 
 def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
@@ -272,7 +292,7 @@ def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, S
 
 
 def _may_name(path: str) -> bool:
-    return path.endswith((".txt", ".in"))
+    return path.endswith((".txt", ".in", ".py"))
 
 
 def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:

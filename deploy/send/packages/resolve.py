@@ -80,11 +80,9 @@ class Resolving:
             folder.mkdir()
         if asked.needs.kind != TORCH and not asked.of_index:
             stubs.of_base(self._stubs, asked.base)
-        self._texts = {
-            path: content.decode(errors="replace")
-            for path, content in asked.needs.files
-            if path.endswith((".txt", ".in", ".toml", "uv.lock"))
-        }
+        kinds = (".txt", ".in", ".py", ".toml", "uv.lock")
+        read = [(path, content) for path, content in asked.needs.files if path.endswith(kinds)]
+        self._texts = {path: content.decode(errors="replace") for path, content in read}
         self._far = dict[str, Path]()
         # A uv.lock was already made within these limits.
         path, is_project = asked.needs.path, asked.needs.path.endswith(".toml")
@@ -179,11 +177,14 @@ class Resolving:
         """The file for uv: copies of all files, at their paths in an otherwise empty folder, with stubs inserted."""
         for path, text in self._texts.items():
             lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else _HANDLED_OPTIONS.sub("", text)
-            place = (self._source / path).with_suffix(".txt") if path.endswith(".toml") else self._source / path
+            place = self._as_list(path)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(sources.with_stubs(lines, path, local, self._far))
-        first = self._source / self._asked.needs.path
-        return first.with_suffix(".txt") if first.suffix == ".toml" else first
+        return self._as_list(self._asked.needs.path)
+
+    def _as_list(self, path: str) -> Path:
+        """Where uv finds the lines of a file; by its suffix, it would read a project or a script in its own way."""
+        return (self._source / path).with_suffix(".txt" if path.endswith((".toml", ".py")) else Path(path).suffix)
 
     def _known_needs(self, source: Source) -> list[str]:
         return [sources.known_need(need, self._far, sources.shown(source)) for need in source.requires]

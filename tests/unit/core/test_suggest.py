@@ -22,6 +22,10 @@ def test_a_file_next_to_the_typed_path_with_its_suffix_is_suggested(tmp_path):
     assert near_file(tmp_path, "src/trian.py", ".py") == "src/train.py"
     assert near_file(tmp_path, "src/trian.toml", ".toml") == "src/train.toml"
     assert near_file(tmp_path, "nowhere/train.py", ".py") == ""
+    # Once, a long folder and the ending made any two files alike.
+    (tmp_path / "basic_networks/archs").mkdir(parents=True)
+    (tmp_path / "basic_networks/archs/train.py").touch()
+    assert near_file(tmp_path, "basic_networks/archs/version.py", ".py") == ""
 
 
 @pytest.fixture

@@ -407,6 +407,7 @@ def test_a_shell_script_in_the_folder_starts_as_typed(tmp_path, typed, mode, sta
         ("job.sh", "#SBATCH --nodes=2\n# srun is next\nexport A=1; srun python train.py\n", "job.sh has srun"),
         ("job.sbatch", "#!/bin/bash -l\nip=$(srun -N1 hostname)\n", "job.sbatch has srun"),
         ("job.sh", "A=1 sbatch train.sbatch\n", "job.sh has sbatch"),
+        ("job.sh", '  each="sbatch -J a wrapper.sb python main.py"\n  eval $each\n', "job.sh has sbatch"),
         ("submit.py", "import os\nimport submitit\n", "submit.py has submitit"),
         ("run.sh", "echo no srun here\ntorchrun train.py\n", ""),
         ("main.py", "def slurm():\n    import submitit\n", ""),

@@ -275,6 +275,7 @@ def test_a_script_that_wants_a_gpu_per_rank_is_to_be_started_as_plain_python(fol
             "a rank has no terminal",
         ),
         ("OSError: [Errno 25] Inappropriate ioctl for device", "os.get_terminal_size()", "a rank has no terminal"),
+        ("termios.error: (25, 'Inappropriate ioctl for device')", "old_settings = termios.tcgetattr(fd)", RESUME),
         (
             "ImportError: attempted relative import with no known parent package",
             "from .model import Net",

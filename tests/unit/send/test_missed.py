@@ -237,6 +237,18 @@ def test_for_a_package_of_an_extra_the_hint_asks_for_the_extra(folder, needs):
         assert "extra" not in missed.hint(words.format(module), folder, SendChoice(), needs)
 
 
+@pytest.mark.parametrize("where", ["/muster/run/work/", "runs/a/work/"])
+def test_for_a_package_of_the_scripts_own_block_the_hint_names_the_script(folder, where):
+    block = '# /// script\n# dependencies = ["fire"]\n# ///\n'
+    (folder / "train me.py").write_text(block)
+    (folder / "pyproject.toml").write_text('[project]\nname = "a"\noptional-dependencies.x = ["fire"]\n')
+    words = f"  File \"{where}train me.py\", line 4, in <module>\nModuleNotFoundError: No module named '{{}}'"
+    told = missed.hint(words.format("fire"), folder, SendChoice(), "pyproject.toml")
+    assert told == "train me.py lists it in its `# /// script` block: --requirements 'train me.py'"
+    for module, needs in (("einops", "pyproject.toml"), ("fire", "train me.py")):
+        assert "script" not in missed.hint(words.format(module), folder, SendChoice(), needs).split()
+
+
 @pytest.fixture
 def experiment(tmp_path, monkeypatch):
     """A folder in a repository, with links to the repository's other code and to data elsewhere."""

@@ -93,6 +93,36 @@ def test_files_and_packages_that_a_file_names_are_read_too(tmp_path):
     assert needs.packages == (("more/pkg", False),)
 
 
+BLOCK = '# /// script\n# requires-python = ">=3.9"\n# dependencies = [\n{}# ]\n# ///\nimport fire\n'
+
+
+def test_a_script_lists_its_packages_in_its_own_block(tmp_path):
+    """uv runs such a script; once, each of its lines of code was read as a package."""
+    own = BLOCK.format('#   "fire",\n#   "x-transformers[a] >= 2 ; python_version>\'3\'",\n')
+    folder, sent = project(tmp_path, **{"train.py": f"import os\n{own}", "requirements.txt": "numpy"})
+    needs = requirements.read(folder, "train.py", sent)
+    lines = needs.files[0][1].decode().splitlines()
+    assert (needs.path, needs.kind, len(needs.files)) == ("train.py", "file", 1)
+    assert [*enumerate(lines, 1)][4:] == [(5, "fire"), (6, "x-transformers[a] >= 2 ; python_version>'3'")]
+    assert not any(lines[:4])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import fire\n", "lists no dependencies"),
+        (BLOCK.format("#   1,\n"), "lists no dependencies"),
+        (BLOCK.format("#   fire,\n"), "Invalid value"),
+        (BLOCK.format("").replace("# ///\n", "# [tool.uv]\n# ///\n"), r"has a \[tool\] table"),
+        (BLOCK.format('#   "-r missing.txt",\n'), r"train\.py:4: -r missing\.txt: no such file"),
+    ],
+)
+def test_a_script_whose_block_cannot_be_used_is_refused(tmp_path, text, told):
+    folder, sent = project(tmp_path, **{"train.py": text})
+    with pytest.raises(UsageError, match=told):
+        requirements.read(folder, "train.py", sent)
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -52,7 +52,9 @@ _MISSED_BARE = re.compile(
 )
 # Errors that show how to mend the script, each with that remedy.
 _REMEDIES = {
-    "EOFError: EOF when reading a line": "nobody can type an answer in a run: give it as an option or a variable",
+    # Also a menu that reads single keys, such as that of `accelerate config`.
+    r"EOFError: EOF when reading a line|termios\.error: \(25, ": "nobody can type an answer in a run: give it as an "
+    "option or a variable",
     r"bdb\.BdbQuit": "nobody can type into a debugger in a run: remove it; `muster why` shows each rank's line",
     "RuntimeError: An attempt has been made to start a new process before": "each process that the script starts reads "
     'its file again: put the code that starts them below `if __name__ == "__main__":`',

@@ -262,6 +262,7 @@ def test_a_group_of_fewer_ranks_than_were_started_is_reported_with_both_numbers(
         ),
         ("AttributeError: module 'muster' has no attribute 'Trainign'", "", ""),
         ("EOFError: EOF when reading a line", "", "as an option or a variable"),
+        ("termios.error: (25, 'Inappropriate ioctl for device')", "", "as an option or a variable"),
         ("bdb.BdbQuit", "", "remove it"),
         ("RuntimeError: An attempt has been made to start a new process before the", "", "__main__"),
         ("ModuleNotFoundError: No module named 'musterers'", "muster.py", ""),
