@@ -100,7 +100,7 @@ def write(
     of the end; 0 means now. `fetch`: the command that copies the run's files from its hosts. `sent`: the folder that
     was sent, and the choice of files. `node_paths`: for each node, which paths in the message its host has.
     """
-    result = replace(result, hint=_LOGS.sub(lambda at: _log_words(run_dir, at["rank"], fetch), result.hint))
+    result = replace(result, hint=_with_logs(result.hint, run_dir, fetch))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
     ended = ended or time.time()
@@ -131,6 +131,15 @@ def show_stopped(run: str, end: Mapping[str, Any], console: Console, where: str 
     if hint := end.get("hint"):
         console.note(hint)
     console.data({"kind": "ended", "run": run, **more, "verdict": verdict, "message": message})
+
+
+def _with_logs(hint: str, run_dir: Path, fetch: str) -> str:
+    """The hint, with how to see each log that it names. What a host says is in quotation marks: it stays as it is."""
+    if not fetch:
+        return _LOGS.sub(lambda at: _log_words(run_dir, at["rank"], ""), hint)
+    named = dict.fromkeys(at["rank"] for at in _LOGS.finditer(hint))
+    whose = {rank: f"the log of rank {rank}" if rank else "the logs of the nodes" for rank in named}
+    return "; ".join([hint, *(f"{words}: {_log_words(run_dir, rank, fetch)}" for rank, words in whose.items())])
 
 
 def _log_words(run_dir: Path, rank: str | None, fetch: str) -> str:

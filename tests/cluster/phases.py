@@ -65,9 +65,10 @@ _LIST_LEFTOVERS = """
 /usr/bin/docker network ls --filter type=custom --format 'network {{.Name}}'
 find /home/muster/.muster -name '*.starting' -o -name '*.part' -o -name 'lock-*' ! -name '*.step' | sed 's/^/file /'
 find /home/muster/.muster/folders -name '.coming.*' | sed 's/^/file /'
-# The folder of claims stays, without a claim in it.
+# The folder of claims stays, without a claim in it. Docker itself makes moby-detect-* for a moment at each start.
 claims='/var/tmp/muster-claims.????????????????'
-find /tmp /var/tmp /dev/shm /var/lib/docker/tmp -mindepth 1 ! -path "$claims" 2>/dev/null | sed 's/^/file /'
+find /tmp /var/tmp /dev/shm /var/lib/docker/tmp -mindepth 1 ! -path "$claims" ! -name 'moby-detect-*' 2>/dev/null |
+  sed 's/^/file /'
 pgrep --uid muster --list-full | grep -v sshd | sed 's/^/process /'
 for run; do [ ! -e "/home/muster/.muster/runs/$run" ] || echo "file of $run, which never started"; done
 """

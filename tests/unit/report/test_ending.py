@@ -299,14 +299,21 @@ def test_a_program_missing_in_a_shell_script_is_named_with_how_to_install_it(fol
     assert hint(folder, words) == RESUME
 
 
-@pytest.mark.parametrize(("fetch", "logs"), [
-    ("", f"muster logs --run {RUN}"), (f"muster fetch --hosts a,b --run {RUN}", f"muster logs --hosts a,b --run {RUN}"),
-])  # fmt: skip
-def test_the_hint_names_a_command_that_shows_the_failed_ranks_log(folder, monkeypatch, fetch, logs):
-    monkeypatch.setattr(f"{__name__}.RESUME", "logs/rank-1.log shows all that it printed")
-    assert hint(folder, "train.py ended with code 1: ValueError: x", fetch=fetch).endswith(
-        f"{logs} --rank 1 shows all that it printed"
-    )
+@pytest.mark.parametrize(
+    ("fetch", "node", "end"),
+    [
+        ("", "logs/rank-1.log shows all", f"muster logs --run {RUN} --rank 1 shows all"),
+        (
+            f"muster fetch --hosts a,b --run {RUN}",
+            'b says: "logs/rank-1.log shows all"',
+            f'b says: "logs/rank-1.log shows all"; the log of rank 1: muster logs --hosts a,b --run {RUN} --rank 1',
+        ),
+    ],
+)
+def test_the_hint_names_a_command_that_shows_the_failed_ranks_log(folder, monkeypatch, fetch, node, end):
+    """What a host says is quoted: a command of Muster's own inside the quotation would read as the host's."""
+    monkeypatch.setattr(f"{__name__}.RESUME", node)
+    assert hint(folder, "train.py ended with code 1: ValueError: x", fetch=fetch).endswith(end)
 
 
 @pytest.mark.parametrize(("word", "ours"), [("--hosts", True), ("-H", True), ("--lr", False)])
