@@ -201,8 +201,9 @@ def _drop_segments(container: Container) -> None:
         began, mine = os.path.getmtime(f"{container.folder}/config.json"), []
         for entry in os.scandir("/dev/shm"):
             if re.match(_SEGMENTS, entry.name) and entry.is_file(follow_symlinks=False):
-                seen = entry.stat(follow_symlinks=False)
-                mine += [entry.name] if seen.st_uid == os.getuid() and seen.st_mtime >= began else []
+                with suppress(FileNotFoundError):  # a process that works removes its own
+                    seen = entry.stat(follow_symlinks=False)
+                    mine += [entry.name] if seen.st_uid == os.getuid() and seen.st_mtime >= began else []
         for name in set(mine) - (_used() if mine else set()):
             with suppress(OSError):
                 os.unlink(f"/dev/shm/{name}")
