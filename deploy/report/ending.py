@@ -102,12 +102,12 @@ def write(
     result = replace(result, hint=_LOGS.sub(lambda at: _log_words(run_dir, at["rank"], fetch), result.hint))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
-    now, verdicts = time.time(), [float(verdict.get("t", 0.0)) for verdict in state.verdicts]
-    # This command may look long after the ranks have ended. Without a verdict, nobody knows when they did.
-    ended = min(now, max(*verdicts, state.ranks.span.last) if verdicts else now)
-    began = record.started(run_dir)[0] or ended
+    # This command may look long after the ranks gave their verdicts. Without one, nobody knows when the run ended.
+    now = time.time()
+    ended = min(now, max((verdict["t"] for verdict in state.verdicts), default=now))
     # A record that another machine's follower made began later than the run.
-    outcome = recorded_ends.close(run_dir, result, state, max(state.ranks.span.seconds, ended - began))
+    seconds = max(state.ranks.span.seconds, ended - (record.started(run_dir)[0] or ended))
+    outcome = recorded_ends.close(run_dir, result, state, seconds)
     try:
         page.write(run_dir)
     except DeployError as fault:

@@ -1,7 +1,10 @@
 """What the engine of bare hosts tells of its containers while other commands change them."""
 
+import os
 import shutil
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 from deploy.engine.bare import processes, store
@@ -20,17 +23,11 @@ def test_a_container_that_is_removed_during_a_look_is_still_listed(tmp_path):
 def test_shared_memory_that_goes_during_a_look_does_not_keep_the_rest(tmp_path, monkeypatch):
     """A process of another container may remove its own at any time."""
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "torch_2").write_text("")
-    entry = next(entry for entry in processes.os.scandir(tmp_path) if entry.name == "torch_2")
-
-    def gone(**_):
-        raise FileNotFoundError
-
-    going = SimpleNamespace(name="torch_1", is_file=lambda **_: True, stat=gone)
-    unlinked = []
+    here, lists = Path(tempfile.mkstemp(dir="/dev/shm", prefix="torch_test")[1]), os.listdir
     with monkeypatch.context() as patched:
-        patched.setattr(processes.os, "scandir", lambda _: [going, entry])
+        patched.setattr(processes.os, "listdir", lambda at: ["torch_gone", here.name] if "shm" in at else lists(at))
         patched.setattr(processes, "_used", set)
-        patched.setattr(processes.os, "unlink", unlinked.append)
         processes._drop_segments(SimpleNamespace(folder=str(tmp_path)))
-    assert unlinked == ["/dev/shm/torch_2"]
+    left = here.exists()
+    here.unlink(missing_ok=True)
+    assert not left
