@@ -137,7 +137,7 @@ def record_end(run_dir: Path, console: Console) -> dict[str, Any]:
         result = outcome.conclude(state, time.time())
         if result.verdict != "done":
             result = replace(result, message=f"its command `muster up` was killed: {result.message}")
-        ending.write(run_dir, local_result(result, state, run_dir), state, console, state.ranks.span.last)
+        ending.write(run_dir, local_result(result, state, run_dir), state, console)
         return recorded_ends.end_of(run_dir)
     finally:
         lock.release()

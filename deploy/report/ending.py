@@ -89,24 +89,25 @@ def write(
     result: Result,
     state: State,
     console: Console,
-    ended: float = 0.0,
     fetch: str = "",
     sent: tuple[Path, SendChoice] | None = None,
     node_paths: Mapping[str, frozenset[str]] | None = None,
 ) -> dict[str, Any]:
     """Write the end of the run and its page into its folder; returns the outcome. Every record of an end is made here.
 
-    A page that cannot be written gets a warning, not an error, because the end is shown in any case. `ended`: the time
-    of the end; 0 means now. `fetch`: the command that copies the run's files from its hosts. `sent`: the folder that
-    was sent, and the choice of files. `node_paths`: for each node, which paths in the message its host has.
+    A page that cannot be written gets a warning, not an error, because the end is shown in any case. `fetch`: the
+    command that copies the run's files from its hosts. `sent`: the folder that was sent, and the choice of files.
+    `node_paths`: for each node, which paths in the message its host has.
     """
     result = replace(result, hint=_with_logs(result.hint, run_dir, fetch))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
-    ended = ended or time.time()
-    began = record.started(run_dir)[0] or ended
+    # This command may look long after the ranks gave their verdicts. Without one, nobody knows when the run ended.
+    now = time.time()
+    ended = min(now, max((verdict["t"] for verdict in state.verdicts), default=now))
     # A record that another machine's follower made began later than the run.
-    outcome = recorded_ends.close(run_dir, result, state, max(state.ranks.span.seconds, ended - began))
+    seconds = max(state.ranks.span.seconds, ended - (record.started(run_dir)[0] or ended))
+    outcome = recorded_ends.close(run_dir, result, state, seconds)
     try:
         page.write(run_dir)
     except DeployError as fault:

@@ -120,9 +120,35 @@ def test_late_lines_of_one_log_are_not_shown_in_another(page, board, tmp_path):
     choice.select_option("logs/rank-0.log")
     page.locator("html[data-begun]").wait_for(state="attached")
     choice.select_option("logs/rank-1.log")
+    page.get_by_label("follow").uncheck()  # what is shown then stays
     page.locator("html[data-over]").wait_for(state="attached")
-    page.wait_for_timeout(1500)
+    page.locator("#logs pre").get_by_text("hello from").wait_for()
     assert "hello from 1" in page.locator("#logs pre").inner_text()
+
+
+def test_of_a_long_log_a_page_fetches_only_the_end(page, board, tmp_path):
+    """It fetches the log each second while it grows; a link gives more of it."""
+    run = going_on(tmp_path / "runs/first")
+    (run / "logs/rank-0.log").write_text(f"{'x' * 99}\n" * 5000 + "the end\n")
+    page.goto(f"{board}run/first/")
+    page.get_by_label("log", exact=True).select_option("logs/rank-0.log")
+    page.locator("#logs pre").get_by_text("the end").wait_for()
+    assert len(page.locator("#logs pre").inner_text()) < 270_000
+
+
+def test_a_log_that_is_chosen_again_at_once_is_shown(page, board, tmp_path):
+    going_on(tmp_path / "runs/first")
+    page.goto(f"{board}run/first/")
+    choice, log = page.get_by_label("log", exact=True), page.locator("#logs pre")
+    choice.select_option("logs/rank-0.log")
+    log.get_by_text("hello from 0").wait_for()
+    choice.evaluate(
+        """(choice) => ["logs/rank-1.log", "logs/rank-0.log"].forEach((file) => {
+          choice.value = file;
+          choice.onchange();
+        })"""
+    )
+    log.get_by_text("hello from 0").wait_for(timeout=10_000)
 
 
 def test_a_truncated_answer_is_requested_again(page, board, tmp_path):

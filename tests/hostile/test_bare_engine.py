@@ -112,6 +112,13 @@ def test_a_reused_process_number_gets_no_signal(engine):
     other.kill()
 
 
+def test_a_program_that_is_not_there_is_named_once_and_leaves_nothing(engine):
+    done = engine("run", "--detach", "--name", "c1", "--entrypoint", "nosuch", "muster-bare:python", check=False)
+    words = "Error response from daemon: cannot start nosuch: [Errno 2] No such file or directory: 'nosuch'\n"
+    assert (done.returncode, done.stderr) == (125, words)
+    assert not engine("ps", "--all", "--quiet").stdout
+
+
 @pytest.mark.parametrize("name", ["../c", "a/b", "", "-x", "c\n", "c" * 300])
 def test_no_name_leads_out_of_the_engines_folders(engine, name):
     def files():

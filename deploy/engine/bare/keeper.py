@@ -81,7 +81,7 @@ def start(container: Container) -> None:
     )
     assert begun.stderr
     if (words := begun.stderr.read()) != _STARTED:
-        raise Refused(words.strip().rpartition("\n")[2] or "the container's keeper ended", 500)
+        raise Refused(re.split(r"\n|from daemon: ", words.strip())[-1] or "the container's keeper ended", 500)
 
 
 def keep(container: Container) -> None:

@@ -198,14 +198,13 @@ def sweep(container: Container, *parents: int) -> None:
 def _drop_segments(container: Container) -> None:
     """Remove this user's shared memory that a library made since the container began and that no process uses now."""
     with suppress(OSError):
-        began, mine = os.path.getmtime(f"{container.folder}/config.json"), []
-        for entry in os.scandir("/dev/shm"):
-            if re.match(_SEGMENTS, entry.name) and entry.is_file(follow_symlinks=False):
-                seen = entry.stat(follow_symlinks=False)
-                mine += [entry.name] if seen.st_uid == os.getuid() and seen.st_mtime >= began else []
-        for name in set(mine) - (_used() if mine else set()):
-            with suppress(OSError):
-                os.unlink(f"/dev/shm/{name}")
+        began = os.path.getmtime(f"{container.folder}/config.json")
+        names = {name for name in os.listdir("/dev/shm") if re.match(_SEGMENTS, name)}
+        for name in names - (_used() if names else set()):
+            with suppress(OSError):  # a process that works removes its own
+                seen = os.lstat(f"/dev/shm/{name}")
+                if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began:
+                    os.unlink(f"/dev/shm/{name}")
 
 
 def _used() -> set[str]:

@@ -189,11 +189,13 @@ class Container:
         }
 
     def row(self) -> dict[str, Any]:
-        """The container in a list of Docker's API."""
+        """The container in a list of Docker's API. It reads no file that a removal may take away meanwhile."""
+        from datetime import datetime
+
         about = self.about()
         status, labels = about["State"]["Status"], self.config["Labels"]
         words = {"running": "Up"}.get(status, f"{status.capitalize()} ({about['State']['ExitCode']})")
-        made = int(os.path.getmtime(f"{self.folder}/config.json"))
+        made = int(datetime.fromisoformat(self.config["Created"]).timestamp())
         return {**about, "Names": [self.name], "State": status, "Status": words, "Labels": labels, "Created": made}
 
 

@@ -162,7 +162,7 @@ def follow_until_done(
         copied not in ("", *lost),
     )
     fetch = f"muster fetch {backend.run_options}"
-    outcome = ending.write(run_dir, result, state, console, 0.0, fetch, sent, node_paths)
+    outcome = ending.write(run_dir, result, state, console, fetch, sent, node_paths)
     code = ending.show(run_dir, outcome, console, fetch)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)

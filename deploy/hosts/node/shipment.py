@@ -26,7 +26,7 @@ class Shipment(ReachedHosts):
     @property
     def image(self) -> str:
         """The run's image in words: its name on the hosts, as in `docker ps`, and the image that it is made of."""
-        return f"{self.tag}, made of {self.base}"
+        return self.tag + f", made of {self.base}" * (self.tag != self.base)
 
     def code(self) -> FolderLook | None:
         """Look at the folder again: somebody may have changed it since the last look."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,12 @@ from deploy.core.names import node_name
 from deploy.host.facts import Address, Container
 from deploy.hosts.node.container import NodeContainer
 from deploy.hosts.node.docker_run import DockerRun
+from deploy.hosts.node.shipment import Shipment
 from deploy.hosts.start import plan as deploy_plan
+from deploy.job.cluster import Cluster
 from deploy.send.folder.content import HostFolder
+from deploy.send.folder.credentials import NO_CHOICE
+from deploy.send.image import model
 from deploy.send.image.push_plan import PushPlan
 from tests.hosts import FACTS
 
@@ -93,3 +98,12 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
         "    PET_NNODES=2",
         "    TOKEN=(secret)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("base", "words"), [("x:1", "muster-app:latest, made of x:1"), ("muster-bare:2-cpu-1", "muster-bare:2-cpu-1")]
+)
+def test_an_image_is_not_made_of_itself(base, words):
+    """On a host without an engine, the image of a run is its environment."""
+    tag = model.tag_of(base, Path("app"))
+    assert Shipment(Cluster(()), (), {}, base, tag, None, NO_CHOICE).image == words

@@ -3,6 +3,7 @@
 import io
 import json
 import subprocess
+import time
 
 import pytest
 from rich.console import Console as RichConsole
@@ -40,7 +41,7 @@ def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", ca
         state.apply({"kind": "began", "node": names[0], "rank": rank, "t": 1.0})
     result = Result("failed", message, RESUME, names[-1], 1, cause=cause)
     err = RichConsole(file=io.StringIO(), theme=THEME)
-    ending.write(run_dir, result, state, Console(False, err, err), 0.0, fetch, (folder, NO_CHOICE), there)
+    ending.write(run_dir, result, state, Console(False, err, err), fetch, (folder, NO_CHOICE), there)
     return record.read_json(run_dir / "outcome.json")["hint"]
 
 
@@ -113,6 +114,17 @@ def test_an_end_that_cannot_be_stored_on_a_full_disk_is_still_shown(tmp_path, mo
     shown = out.file.getvalue()
     assert "b is lost" in shown
     assert "report.html: cannot be written: No space left on device; then: muster report" in shown
+
+
+@pytest.mark.parametrize(("clock", "lasted"), [(0, 7200), (9 * 3600, 36000)], ids=["equal clocks", "clock ahead"])
+def test_a_run_that_ended_long_before_anybody_looked_lasted_until_its_verdict(tmp_path, clock, lasted):
+    began, quiet = time.time() - 36000, RichConsole(file=io.StringIO(), theme=THEME)
+    record.write_json(tmp_path / "record.json", {"starts": [{"t": began}]})
+    state = State(("a",), script=True)
+    verdict = {"verdict": "done", "node": "a", "rank": 0, "t": began + 7200 + clock}
+    state.apply({"kind": "verdict", **verdict}, time.time())
+    outcome = ending.write(tmp_path, Result("done"), state, Console(False, quiet, quiet))
+    assert outcome["seconds"] == pytest.approx(lasted, abs=5)
 
 
 def test_an_end_that_is_shown_again_names_the_rank_too(tmp_path):

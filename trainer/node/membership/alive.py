@@ -45,7 +45,8 @@ def _wait_for_lock(descriptor: int, name: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         words = f"{name}: waits until another agent of this node has ended"
-        print(f"{words} (two nodes on one host need a MUSTER_NODE each)", file=sys.stderr, flush=True)
+        with suppress(OSError):  # its log may be on a full disk
+            print(f"{words} (two nodes on one host need a MUSTER_NODE each)", file=sys.stderr, flush=True)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 

@@ -102,8 +102,8 @@
   search.oninput = show;
 
   heads();
-  follow(() => "runs.json?", async (answer) => {
-    const list = await answer.json();
+  follow(() => "runs.json?", (text) => {
+    const list = JSON.parse(text);
     [rows, unread] = [list.rows, list.unread];
     find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are still being read` : "");
     find(".faults").textContent = list.faults.join("\n");

@@ -7,9 +7,9 @@ function follow(address, take, pause = () => 1000) {
     const asked = address();
     if (asked && !document.hidden && !document.querySelector(":active")) { // nothing changes while a mouse button is pressed
       try {
-        const answer = await fetch(`${asked}have=${asked === before ? mark : ""}`);
+        const answer = await fetch(`${asked}have=${asked === before ? mark : ""}`), text = await answer.text();
         if (answer.status === 403) throw new Error();
-        if (answer.status === 200 && asked === address()) { await take(answer); [before, mark] = [asked, answer.headers.get("ETag")]; }
+        if (answer.status === 200 && asked === address()) { take(text); [before, mark] = [asked, answer.headers.get("ETag")]; }
         told.textContent = "";
       } catch { told.textContent = "The board has ended: this page shows its last state."; }
     }

@@ -27,10 +27,10 @@
       if (focus >= 0) reached(part)[focus]?.focus({ preventScroll: true });
     });
   };
-  setTimeout(() => follow(() => "?", async (answer) => take(await answer.text())), 1000);
+  setTimeout(() => follow(() => "?", take), 1000);
 
   // Show one log at a time: that of the chosen rank, only its lines with a word, scrolled to the newest while followed.
-  const log = { file: "", text: "", word: "", follow: true };
+  const log = { file: "", choices: 0, text: "", word: "", follow: true };
   const showLog = () => {
     const home = document.querySelector("#logs pre"), word = log.word.toLowerCase();
     if (!home) return;
@@ -42,12 +42,12 @@
     const [choose, word, follow] = part.querySelectorAll(".choice select, .choice input");
     if (!choose) return;
     [choose.value, word.value, follow.checked] = [log.file, log.word, log.follow];
-    choose.onchange = () => { Object.assign(log, { file: choose.value, text: "" }); showLog(); };
+    choose.onchange = () => { Object.assign(log, { file: choose.value, choices: log.choices + 1, text: "" }); showLog(); };
     word.oninput = () => { log.word = word.value; showLog(); };
     follow.onchange = () => { log.follow = follow.checked; showLog(); };
     showLog();
   }
   addLogs(document);
-  const wanted = () => (log.follow || !log.text) && log.file && `${log.file}?look&`;
-  follow(wanted, async (answer) => { log.text = await answer.text(); showLog(); });
+  const wanted = () => (log.follow || !log.text) && log.file && `${log.file}?look=${log.choices}&`;
+  follow(wanted, (text) => { log.text = text; showLog(); });
 }

@@ -1,5 +1,7 @@
 """How a run ended, by its witnesses' reports; and the --on-end command runs once, and no longer than it may."""
 
+import fcntl
+import io
 import json
 import os
 import subprocess
@@ -125,6 +127,22 @@ def test_an_agent_that_waits_for_another_of_its_node_says_so(tmp_path):
         assert second.stderr.readline().startswith("a: waits until another agent of this node has ended")
         assert second.poll() is None
     assert second.communicate(timeout=30)[0] == "begun\n"
+
+
+def test_an_agent_whose_log_is_on_a_full_disk_still_waits_for_another(tmp_path, monkeypatch):
+    asked = []
+
+    def held(_, how):
+        asked.append(how)
+        if how & fcntl.LOCK_NB:
+            raise BlockingIOError
+
+    monkeypatch.setattr(alive.fcntl, "flock", held)
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
+        with alive.hold_lock(tmp_path, "a", "r1-2"):
+            pass
+    assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_EX]
 
 
 def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
