@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import textwrap
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import Field, fields
 from itertools import pairwise
@@ -20,7 +20,7 @@ from ..core import program as command_line
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, from_os_error
 from ..job import consent
 from ..job import options as table
-from ..job.option_words import refuse_blank
+from ..job.option_words import refuse_blank, without_values
 from ..job.options import FLAG, Options
 from . import typos
 
@@ -96,12 +96,14 @@ class Command(click.Command):
     def split(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
         """Split the words into options, including those that words without a dash set, and the program after them."""
         given, own, left = self._cut(ctx, args)
-        places = []
+        hosts, places = ",".join(given.get("hosts") or ()), []
         if self._takes_more and left and own[-1:] != ["--"]:
+            typos.refuse_places_apart(hosts, left[:1])
             is_place = self.name == "shell" or left[1:2] == ["--"] or typos.is_place(left[0])
             places = left[:is_place]
             given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
         elif ctx.allow_interspersed_args:
+            typos.refuse_places_apart(hosts, left)
             places, left = left, []
         if blank := [place for place in places if not place.strip()]:  # as in `refuse_blank`
             raise UsageError(f"{self.name} {blank[0]!r}: one argument is empty", "give it a value, or leave it out")
@@ -111,7 +113,7 @@ class Command(click.Command):
             raise click.NoSuchOption(pairs[""], ctx=ctx)
         return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left
 
-    def _cut(self, ctx: click.Context, args: Sequence[str]) -> tuple[Container[str], list[str], list[str]]:
+    def _cut(self, ctx: click.Context, args: Sequence[str]) -> tuple[Mapping[str, Any], list[str], list[str]]:
         """The names of the given options, the words of these options, and the words after them."""
         given, left, _ = self.make_parser(ctx).parse_args(list(args))
         behind = 0 if ctx.allow_interspersed_args else len(left)
@@ -145,10 +147,11 @@ class Command(click.Command):
             )
         typed = list(ctx.find_root().obj or ())
         own = typed[: len(typed) - len(program)]
+        shown = without_values(own)
         if own and not dashed:
-            typos.refuse_hosts_apart(own, program)
+            typos.refuse_hosts_apart(shown, program)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
-            typos.refuse_hosts_behind(own, program)
+            typos.refuse_hosts_behind(shown, program)
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
 
     def invoke(self, ctx: click.Context) -> int:
@@ -159,7 +162,7 @@ class Command(click.Command):
         allow = given.pop("allow_folder", False)
         names = {each.name for each in table.options_of(self.name or "")}
         options = read_options({name: given.pop(name) for name in names & given.keys()})
-        how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *typed[1:]])
+        how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *without_values(typed[1:])])
         console = Console(options.json)
         with consent.asking(
             consent.ConsentGate(lambda: Console(options.json and self.name != _ONE_OBJECT), allow, how)

@@ -14,7 +14,7 @@ from typing import NoReturn
 from ..core.errors import UsageError
 from ..core.program import COMMAND, script_option
 from ..core.suggest import near_file
-from .option_words import retyped, typed_again
+from .option_words import retyped, typed_again, without_values
 from .options import FLAG
 
 # The mark in front of a command that runs once per node, and starts that node's ranks itself.
@@ -138,4 +138,4 @@ def _rank(name: str) -> tuple[int, str]:
 def _typed_again(more: str) -> str:
     """The command line as it was typed, with the words `more`; `...` for a program that uses the Python API."""
     typed = sys.argv[sys.argv.index(COMMAND) :] if COMMAND in sys.argv else [COMMAND, "..."]
-    return f"muster {shlex.join(typed[:-1] if typed[-1] == '--' else typed)} {more}"
+    return f"muster {shlex.join(without_values(typed[:-1] if typed[-1] == '--' else typed))} {more}"
