@@ -43,14 +43,17 @@ def in_folder(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
     The hosts have the folder at another place.
     """
-    launched = next((word for word in words[2:] if word.endswith(".py")), "") if words[:1] == (PER_NODE,) else ""
-    name = file_of(words) or launched
+    name = file_of(words)
+    if words[:1] == (PER_NODE,):
+        name = name or next((word for word in words[2:] if word.endswith((".py", ".sh"))), "")
+    elif words[:1] == ("--no-python",):
+        name = words[1]
     above, last = os.path.split(folder / name)  # the file itself may be a link
     path = os.path.relpath(os.path.join(os.path.realpath(above), last), os.path.realpath(folder))
     if not (name.startswith("/") or os.pardir in name.split("/")) or path.split("/")[0] == os.pardir:
         return words
     at = words.index(name)
-    is_started = words[0] == PER_NODE and at == 1 and "/" not in path
+    is_started = at == 1 and "/" not in path
     return (*words[:at], f"./{path}" if is_started else path, *words[at + 1 :])
 
 
