@@ -105,8 +105,7 @@ class Command(click.Command):
         elif ctx.allow_interspersed_args:
             typos.refuse_places_apart(hosts, left)
             places, left = left, []
-        if blank := [place for place in places if not place.strip()]:  # as in `refuse_blank`
-            raise UsageError(f"{self.name} {blank[0]!r}: one argument is empty", "give it a value, or leave it out")
+        _refuse_blank_words(self.name, places)
         pairs = typos.options_of(places, self._bare, given)
         command_line.READ_AS_HOSTS.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
@@ -133,6 +132,7 @@ class Command(click.Command):
             if value in flags and isinstance(each, click.Option) and not each.is_flag:
                 raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", ctx)
         if self._takes_more:
+            _refuse_blank_words(self.name, left[:1])
             ctx.params["words"] = left
         elif left:
             self._read_script(ctx, left, own[-1:] == ["--"])
@@ -295,10 +295,19 @@ _HELP_ALL = click.Option(
 
 
 def _argument(word: str, text: str) -> click.Argument:
-    required = "(default: " not in text
-    return click.Argument(
-        [word.removesuffix("...")], nargs=-1 if word.endswith("...") else 1, required=required, help=text
-    )
+    nargs, required = -1 if word.endswith("...") else 1, "(default: " not in text
+
+    def read(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
+        _refuse_blank_words(ctx.command.name, given if nargs < 0 else [given])
+        return given
+
+    return click.Argument([word.removesuffix("...")], nargs=nargs, required=required, callback=read, help=text)
+
+
+def _refuse_blank_words(command: str | None, words: Iterable[object]) -> None:
+    """Raise UsageError for an empty or blank word, as `refuse_blank` does for an option's value."""
+    if blank := [word for word in map(str, words) if not word.strip()]:
+        raise UsageError(f"{command} {blank[0]!r}: one argument is empty", "give it a value, or leave it out")
 
 
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
