@@ -98,12 +98,12 @@ class Command(click.Command):
         given, own, left = self._cut(ctx, args)
         hosts, places = ",".join(given.get("hosts") or ()), []
         if self._takes_more and left and own[-1:] != ["--"]:
-            typos.refuse_places_apart(hosts, left[:1])
+            typos.refuse_hosts_apart(hosts, left[:1])
             is_place = self.name == "shell" or left[1:2] == ["--"] or typos.is_place(left[0])
             places = left[:is_place]
             given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
         elif ctx.allow_interspersed_args:
-            typos.refuse_places_apart(hosts, left)
+            typos.refuse_hosts_apart(hosts, left)
             places, left = left, []
         _refuse_blank_words(self.name, places)
         pairs = typos.options_of(places, self._bare, given)
@@ -148,8 +148,8 @@ class Command(click.Command):
         typed = list(ctx.find_root().obj or ())
         own = typed[: len(typed) - len(program)]
         shown = without_values(own)
-        if own and not dashed:
-            typos.refuse_hosts_apart(shown, program)
+        if not dashed:
+            typos.refuse_hosts_apart(given.get("hosts") or "", program, shown)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(shown, program)
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]

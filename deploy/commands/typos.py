@@ -224,26 +224,18 @@ def refuse_hosts_behind(own: Words, program: Words) -> None:
         raise UsageError(f"{' '.join(program[: start or 1])}: name hosts with {FLAG.hosts}", words)
 
 
-def refuse_hosts_apart(own: Words, program: Words) -> None:
-    """Raise UsageError if the list of hosts that ends the command's `own` words continues in the program's words.
+def refuse_hosts_apart(hosts: str, words: Words, own: Words = ()) -> None:
+    """Raise UsageError if the list of an option for hosts continues in the words after it: `-H a, b`.
 
-    So does `-H gpu-1 gpu-2`, which a shell makes of `-H gpu-{1,2}`, and `-H a, b`.
+    So does `-H gpu-1 gpu-2`, which a shell makes of `-H gpu-{1,2}`. `own`: the command's words before, which end with
+    the list.
     """
-    if own[-2:-1] not in (["-H"], [FLAG.hosts]) and not own[-1].startswith(("-H", f"{FLAG.hosts}=")):
-        return
-    hosts = own[-1].removeprefix("-H").rpartition("=")[2].split(",")
-    if more := _more_hosts(hosts, program):
-        all_hosts = ",".join([own[-1].rstrip(","), *more])
-        again = shlex.join(["muster", *own[:-1], all_hosts, *program[len(more) :]])
-        why = "separate hosts with commas" if hosts[-1] else "leave out the space after the comma"
-        raise UsageError(f"{own[-1]} {program[0]}: {why}", again)
-
-
-def refuse_places_apart(hosts: str, places: Words) -> None:
-    """Raise UsageError if the list of hosts of an option continues in the words without a dash: `-H gpu-1 gpu-2`."""
-    if hosts and (more := _more_hosts(hosts.split(","), places)):
-        all_hosts = ",".join([hosts.rstrip(","), *more])
-        raise UsageError(f"{hosts} {more[0]}: separate hosts with commas", f"{FLAG.hosts} {shlex.quote(all_hosts)}")
+    listed, last = hosts.split(","), (own or [hosts])[-1].rstrip(",")
+    if hosts and last.endswith(hosts.rstrip(",").rpartition(",")[2]) and (more := _more_hosts(listed, words)):
+        whole = ",".join([last, *more])
+        again = ["muster", *own[:-1], whole, *words[len(more) :]] if own else [FLAG.hosts, whole]
+        why = "leave out the space after the comma" if hosts.endswith(",") else "separate hosts with commas"
+        raise UsageError(f"{hosts} {words[0]}: {why}", shlex.join(again))
 
 
 def _more_hosts(hosts: Words, words: Words) -> list[str]:

@@ -54,6 +54,7 @@ def test_an_unknown_command_gets_one_that_works(typed, hint, muster):
             "did you mean --secret? muster deploy --hosts a --secret A=... t.py",
         ),
         ("deploy -eA=s3cret -H gpu-1 gpu-2 t.py", "muster deploy -eA=... -H gpu-1,gpu-2 t.py"),
+        ("deploy -H gpu-1 -H gpu-2 gpu-3 t.py", "muster deploy -H gpu-1 -H gpu-2,gpu-3 t.py"),
         ("deploy --env=A=s3cret gpu-1 gpu-2 t.py", "muster deploy --env=A=... --hosts gpu-1,gpu-2 t.py"),
         (
             "up --on-end 'curl a b' -e A=s3cret python -c 1",
