@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import textwrap
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import Field, fields
 from itertools import pairwise
@@ -20,7 +20,7 @@ from ..core import program as command_line
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, from_os_error
 from ..job import consent
 from ..job import options as table
-from ..job.option_words import refuse_blank
+from ..job.option_words import refuse_blank, without_values
 from ..job.options import FLAG, Options
 from . import typos
 
@@ -96,22 +96,23 @@ class Command(click.Command):
     def split(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
         """Split the words into options, including those that words without a dash set, and the program after them."""
         given, own, left = self._cut(ctx, args)
-        places = []
+        hosts, places = ",".join(given.get("hosts") or ()), []
         if self._takes_more and left and own[-1:] != ["--"]:
+            typos.refuse_hosts_apart(hosts, left[:1])
             is_place = self.name == "shell" or left[1:2] == ["--"] or typos.is_place(left[0])
             places = left[:is_place]
             given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
         elif ctx.allow_interspersed_args:
+            typos.refuse_hosts_apart(hosts, left)
             places, left = left, []
-        if blank := [place for place in places if not place.strip()]:  # as in `refuse_blank`
-            raise UsageError(f"{self.name} {blank[0]!r}: one argument is empty", "give it a value, or leave it out")
+        _refuse_blank_words(self.name, places)
         pairs = typos.options_of(places, self._bare, given)
         command_line.READ_AS_HOSTS.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
             raise click.NoSuchOption(pairs[""], ctx=ctx)
         return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left
 
-    def _cut(self, ctx: click.Context, args: Sequence[str]) -> tuple[Container[str], list[str], list[str]]:
+    def _cut(self, ctx: click.Context, args: Sequence[str]) -> tuple[Mapping[str, Any], list[str], list[str]]:
         """The names of the given options, the words of these options, and the words after them."""
         given, left, _ = self.make_parser(ctx).parse_args(list(args))
         behind = 0 if ctx.allow_interspersed_args else len(left)
@@ -131,6 +132,7 @@ class Command(click.Command):
             if value in flags and isinstance(each, click.Option) and not each.is_flag:
                 raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", ctx)
         if self._takes_more:
+            _refuse_blank_words(self.name, left[:1])
             ctx.params["words"] = left
         elif left:
             self._read_script(ctx, left, own[-1:] == ["--"])
@@ -145,10 +147,11 @@ class Command(click.Command):
             )
         typed = list(ctx.find_root().obj or ())
         own = typed[: len(typed) - len(program)]
-        if own and not dashed:
-            typos.refuse_hosts_apart(own, program)
+        shown = without_values(own)
+        if not dashed:
+            typos.refuse_hosts_apart(given.get("hosts") or "", program, shown)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
-            typos.refuse_hosts_behind(own, program)
+            typos.refuse_hosts_behind(shown, program)
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
 
     def invoke(self, ctx: click.Context) -> int:
@@ -159,7 +162,7 @@ class Command(click.Command):
         allow = given.pop("allow_folder", False)
         names = {each.name for each in table.options_of(self.name or "")}
         options = read_options({name: given.pop(name) for name in names & given.keys()})
-        how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *typed[1:]])
+        how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *without_values(typed[1:])])
         console = Console(options.json)
         with consent.asking(
             consent.ConsentGate(lambda: Console(options.json and self.name != _ONE_OBJECT), allow, how)
@@ -292,10 +295,19 @@ _HELP_ALL = click.Option(
 
 
 def _argument(word: str, text: str) -> click.Argument:
-    required = "(default: " not in text
-    return click.Argument(
-        [word.removesuffix("...")], nargs=-1 if word.endswith("...") else 1, required=required, help=text
-    )
+    nargs, required = -1 if word.endswith("...") else 1, "(default: " not in text
+
+    def read(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
+        _refuse_blank_words(ctx.command.name, given if nargs < 0 else [given])
+        return given
+
+    return click.Argument([word.removesuffix("...")], nargs=nargs, required=required, callback=read, help=text)
+
+
+def _refuse_blank_words(command: str | None, words: Iterable[object]) -> None:
+    """Raise UsageError for an empty or blank word, as `refuse_blank` does for an option's value."""
+    if blank := [word for word in map(str, words) if not word.strip()]:
+        raise UsageError(f"{command} {blank[0]!r}: one argument is empty", "give it a value, or leave it out")
 
 
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:

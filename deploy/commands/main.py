@@ -19,7 +19,7 @@ import click
 
 from ..core import program as command_line
 from ..core.errors import STOPPED, UsageError, from_os_error
-from ..job.option_words import command_of
+from ..job.option_words import command_of, without_values
 from . import typos
 from .command import Command, Context
 
@@ -194,9 +194,9 @@ def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
     task = "" if command is TREE else command.name or ""
     if isinstance(fault, click.NoSuchOption):
         options = [flag for each in command.params for flag in each.opts if flag.startswith("--")]
-        return typos.refusal(fault.option_name, task, options, _HOMES, typed)
+        return typos.refusal(fault.option_name, task, options, _HOMES, without_values(typed))
     if isinstance(fault, click.exceptions.NoSuchCommand):
-        return typos.no_command(fault.command_name, _HOMES, typed, _refusal_of)
+        return typos.no_command(fault.command_name, _HOMES, without_values(typed), _refusal_of)
     words = fault.format_message()
     if isinstance(fault, click.MissingParameter) and fault.param:
         words = f"{task}: {fault.param.human_readable_name} is missing"

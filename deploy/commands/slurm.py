@@ -21,7 +21,7 @@ from ..job.load import (
 )
 from ..job.option_words import read_again, words_again
 from ..job.options import FLAG, Job, Options
-from ..job.script import once_a_node, read, split_words
+from ..job.script import as_given, once_a_node, read, split_words
 from ..job.secrets import refuse_open_secrets
 from ..job.together import refuse_pairs
 from ..report.console import Console
@@ -65,7 +65,7 @@ def deploy(options: Options, console: Console) -> int:
     request = plan.JobRequest(
         options,
         nodes,
-        agent_of(options, words),
+        agent_of(replace(plain, script=shlex.join(as_given(command.words, command.bare)), each=""), words),
         own,
         gpus_of_each_node(options),
         sbatch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
 from itertools import takewhile
@@ -16,6 +17,7 @@ from ..core.names import RunId
 from ..core.suggest import near_match
 from ..job import values
 from ..job.launchers import RUNNERS
+from ..job.option_words import without_values
 from ..job.options import FLAG
 
 # What was typed, word by word.
@@ -163,10 +165,10 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Words) -> 
         return UsageError(f"{where}; name the script without an option", shlex.join(["muster", *before, text, *after]))
     if behind and not meant:
         return UsageError(where, f"an option of the script goes after it: {behind}; or {help}")
-    if meant and not {FLAG.env, "-e"} & set(typed):  # values of --env may be secrets: do not repeat them
-        own = [f"{meant}={value}"] if equals else [meant, *([text] if text else [])]
-        help = shlex.join(["muster", *before, *own, *after])
-    return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
+    if not meant:
+        return UsageError(where, help)
+    own = without_values([f"{meant}={value}"] if equals else [meant, *([text] if text else [])])
+    return UsageError(where, f"did you mean {own[0]}? {shlex.join(['muster', *before, *own, *after])}")
 
 
 def _near_option(name: str, options: Collection[str], alike: float) -> str:
@@ -222,32 +224,37 @@ def refuse_hosts_behind(own: Words, program: Words) -> None:
         raise UsageError(f"{' '.join(program[: start or 1])}: name hosts with {FLAG.hosts}", words)
 
 
-def refuse_hosts_apart(own: Words, program: Words) -> None:
-    """Raise UsageError if the list of hosts that ends the command's `own` words continues in the program's words.
+def refuse_hosts_apart(hosts: str, words: Words, own: Words = ()) -> None:
+    """Raise UsageError if the list of an option for hosts continues in the words after it: `-H a, b`.
 
-    So does `-H gpu-1 gpu-2`, which a shell makes of `-H gpu-{1,2}`, and `-H a, b`.
+    So does `-H gpu-1 gpu-2`, which a shell makes of `-H gpu-{1,2}`. `own`: the command's words before, which end with
+    the list.
     """
-    if own[-2:-1] not in (["-H"], [FLAG.hosts]) and not own[-1].startswith(("-H", f"{FLAG.hosts}=")):
-        return
-    hosts = own[-1].removeprefix("-H").rpartition("=")[2].split(",")
-    shapes = {_shape(host) for host in hosts} | {_shape(host) for host in hosts_here()}
-    more = list(takewhile(lambda word: _continues(word.strip(","), shapes), program))
-    if not hosts[-1] and not _is_program(program[0]):
-        more = more or [program[0]]
-    if more:
-        all_hosts = ",".join([own[-1].rstrip(","), *(word.strip(",") for word in more)])
-        again = shlex.join(["muster", *own[:-1], all_hosts, *program[len(more) :]])
-        why = "separate hosts with commas" if hosts[-1] else "leave out the space after the comma"
-        raise UsageError(f"{own[-1]} {program[0]}: {why}", again)
+    listed, last = hosts.split(","), (own or [hosts])[-1].rstrip(",")
+    if hosts and last.endswith(hosts.rstrip(",").rpartition(",")[2]) and (more := _more_hosts(listed, words)):
+        whole = ",".join([last, *more])
+        again = ["muster", *own[:-1], whole, *words[len(more) :]] if own else [FLAG.hosts, whole]
+        why = "leave out the space after the comma" if hosts.endswith(",") else "separate hosts with commas"
+        raise UsageError(f"{hosts} {words[0]}: {why}", shlex.join(again))
+
+
+def _more_hosts(hosts: Words, words: Words) -> list[str]:
+    """The hosts with which a list of hosts continues in the first of these words."""
+    shapes = {_shape(host) for host in (*hosts, *hosts_here())}
+    bare = (word.strip(",") for word in words)
+    more = list(takewhile(lambda word: not _is_run(word) and _continues(word, shapes), bare))
+    if words and not (more or hosts[-1] or _is_program(words[0]) or _is_run(words[0])):
+        return [words[0].strip(",")]
+    return more
 
 
 def _is_program(word: str) -> bool:
-    return bool(word in RUNNERS or _SCRIPT.fullmatch(word) or os.path.exists(word))
+    return bool(word in RUNNERS or _SCRIPT.fullmatch(word) or os.path.exists(word) or shutil.which(word))
 
 
 def _continues(word: str, shapes: Container[str]) -> bool:
     """Whether a word is one more host: it has a user or a port, or differs from a host only in a number or letter."""
-    is_host = not _is_program(word) and values.destination(word) is not None
+    is_host = not (_is_program(word) or word.isdecimal()) and values.destination(word) is not None
     return is_host and ("@" in word or ":" in word or _shape(word) in shapes)
 
 

@@ -102,10 +102,12 @@ def to_resume(
         return newest
     live = live_runs()
     others = [path for path in record.run_dirs(folders.RUNS) if path.name not in live and record.own_fields(path)]
-    left = [path.name for path in sorted(others, key=record.started, reverse=True) if not _is_done(end_of(path))]
+    ends = {path.name: end_of(path) for path in sorted(others, key=record.started, reverse=True)}
+    left = [name for name, end in ends.items() if not _is_done(end)]
     if left:
+        known = "" if all(map(ends.get, left)) else ", as far as this machine knows"
         raise UsageError(
-            f"which run? the newest, {newest.name}, is done; {subject(left, 'is', 'are')} not",
+            f"which run? the newest, {newest.name}, is done; {subject(left, 'is', 'are')} not{known}",
             f"muster resume {left[0]}; or, to start the newest again with its files: muster resume {newest.name}",
         )
     console.note(f"{newest.name} is done: it starts again with its files")

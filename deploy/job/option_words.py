@@ -14,8 +14,9 @@ from ..core.program import BEFORE, COMMAND, hosts_as_typed
 from . import values
 from .options import FLAG, ROWS, Options, flag_of, options_of
 
-# A variable's value in an option of Muster's; it is matched against two consecutive words, with a blank between them.
-_VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
+# Options with NAME=VALUE, and such a value in one word with its option.
+_NAMED = (FLAG.env, "-e", FLAG.secret, FLAG.secret_file, FLAG.env_file)
+_VALUE = re.compile(rf"(?s)((?:{'|'.join(_NAMED)})=?|)([\w.-]+)=.*")
 # A run may take this much longer to end than its ranks may take to save.
 _REPORTS_AFTER_S = 120.0
 
@@ -72,7 +73,8 @@ def note_of_own(words: Sequence[str], source: str, option: str) -> list[str]:
         if not each or each.name in source or flag[2:] in source:
             continue
         behind = at + (1 if equals or each.default is False else 2)
-        again = retyped((*words[:at], *words[behind:]), option, shlex.join(words[at:behind]))
+        own_words = shlex.join(without_values(words[at:behind]))
+        again = retyped((*words[:at], *words[behind:]), option, own_words)
         return [f"{flag}: the script gets it, and does not mention it; if you meant Muster: {again}"]
     return []
 
@@ -86,9 +88,22 @@ def typed_again(command: str, option: str, options: str = "") -> str:
     """The command line to type instead, with a script's command as it was typed."""
     if option != "--":
         return f"{options} {option} {shlex.quote(command)}".strip()
-    # Hide the values of variables, which may be secrets.
-    shown = [_VALUE.sub(r"\1\2=...", f"{before} {word}").partition(" ")[2] for before, word in pairwise(("", *BEFORE))]
-    return " ".join(filter(None, (shlex.join(["muster", *shown] if shown else ()), options, "--", command)))
+    shown = shlex.join(["muster", *without_values(BEFORE)] if BEFORE else ())
+    return " ".join(filter(None, (shown, options, "--", command)))
+
+
+def without_values(words: Sequence[str]) -> list[str]:
+    """A command's typed words for a hint: without the values of variables, which may be secrets.
+
+    A script's own arguments stay as they are.
+    """
+    scripts = (at for at, word in enumerate(words) if word == "--" or word.endswith((".py", ".sh")))
+    end = next(scripts, len(words))
+    shown = []
+    for before, word in pairwise(("", *words[:end])):
+        value = _VALUE.fullmatch(word)
+        shown.append(f"{value[1]}{value[2]}=..." if value and (value[1] or before in _NAMED) else word)
+    return [*shown, *words[end:]]
 
 
 def words_again(options: Options, more: Collection[str] = ()) -> list[str]:

@@ -342,6 +342,7 @@ class Options:
         },
         key=Key("script", values.words_of_shell, 'a command of one line: "train.py --lr 3e-4"', FREE, typed=True),
         python=None,
+        once=True,
     )
     each: str = option(
         "run this once on each node instead of once per rank: a command that starts its ranks itself, as mp.spawn "

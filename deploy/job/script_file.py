@@ -14,7 +14,7 @@ from typing import NoReturn
 from ..core.errors import UsageError
 from ..core.program import COMMAND, script_option
 from ..core.suggest import near_file
-from .option_words import retyped, typed_again
+from .option_words import retyped, typed_again, without_values
 from .options import FLAG
 
 # The mark in front of a command that runs once per node, and starts that node's ranks itself.
@@ -43,14 +43,17 @@ def in_folder(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
     The hosts have the folder at another place.
     """
-    launched = next((word for word in words[2:] if word.endswith(".py")), "") if words[:1] == (PER_NODE,) else ""
-    name = file_of(words) or launched
+    name = file_of(words)
+    if words[:1] == (PER_NODE,):
+        name = name or next((word for word in words[2:] if word.endswith((".py", ".sh"))), "")
+    elif words[:1] == ("--no-python",):
+        name = words[1]
     above, last = os.path.split(folder / name)  # the file itself may be a link
     path = os.path.relpath(os.path.join(os.path.realpath(above), last), os.path.realpath(folder))
     if not (name.startswith("/") or os.pardir in name.split("/")) or path.split("/")[0] == os.pardir:
         return words
     at = words.index(name)
-    is_started = words[0] == PER_NODE and at == 1 and "/" not in path
+    is_started = at == 1 and "/" not in path
     return (*words[:at], f"./{path}" if is_started else path, *words[at + 1 :])
 
 
@@ -138,4 +141,4 @@ def _rank(name: str) -> tuple[int, str]:
 def _typed_again(more: str) -> str:
     """The command line as it was typed, with the words `more`; `...` for a program that uses the Python API."""
     typed = sys.argv[sys.argv.index(COMMAND) :] if COMMAND in sys.argv else [COMMAND, "..."]
-    return f"muster {shlex.join(typed[:-1] if typed[-1] == '--' else typed)} {more}"
+    return f"muster {shlex.join(without_values(typed[:-1] if typed[-1] == '--' else typed))} {more}"

@@ -125,6 +125,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._kind = backends.BACKENDS[self._choice.name]
         if not self._kind.in_containers:
             _refuse_strangers(_code(self._folder, script_words))
+        elif self._folder:
+            targets = [data.target for data in value_of(options, "data")]
+            folder_look.refuse_linked(self._folder, script_file.file_of(script_words), targets)
         refuse_pairs("up", replace(options, backend=self._choice.name))
         with self._held:
             yield

@@ -43,6 +43,7 @@ HELD = {
     "robot.json": '{"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----\\n' + BODY.strip() + '"}',
     "locked.json": rf'"-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: 0\r\n\r\n{BODY.strip()}"',
     "signing": f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{BODY}",
+    "old.asc": f"-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion:\nComment: {'x' * 300}\n\n{BODY}",
     "putty": "PuTTY-User-Key-File-2: ssh-rsa\n",
     ".npmrc": "//registry.example/:_authToken=abc\n",
     "pip.conf": "[global]\nindex-url = https://me:word@pip.example/simple\n",

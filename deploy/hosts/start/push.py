@@ -82,7 +82,9 @@ def look_through(code: FolderLook | None, words: Sequence[str], console: Console
     sent, and as FolderLook.result does.
     """
     if code:
-        folder_look.refuse_unsent(code.result(), code.folder, script_file.file_of(words), targets)
+        script = script_file.file_of(words)
+        folder_look.refuse_linked(code.folder, script, targets)
+        folder_look.refuse_unsent(code.result(), code.folder, script)
         folder_notes.tell_sent(code, console, words, targets)
 
 

@@ -43,7 +43,7 @@ _ADDRESS = re.compile(rb"https?://(?:[^/\s:@]*:(?!\$\{)[^/\s@]+|(?!\$\{)[^/\s:@]
 # in `\n`. A header ends with its line, and its length is limited: otherwise a crafted file would take hours to search.
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\[rn]|\s)+"
-    rb"(?:[A-Z][\w-]{1,40}: [^\n\\]{0,200}(?:\\[rn]|\n)(?:\\[rn]|\s)*){0,8}"
+    rb"(?:[A-Z][\w-]{1,40}:[^\n\\]{0,1000}(?:\\[rn]|\n)(?:\\[rn]|\s)*){0,8}"
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
 )
 

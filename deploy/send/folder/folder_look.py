@@ -156,15 +156,18 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
     return entries, odd
 
 
-def refuse_unsent(look: Look, folder: Path, script: str, targets: Iterable[str] | None = None) -> None:
-    """Raise UsageError if `script`, or its target if it is a link, is in the folder but would not be sent.
+def refuse_linked(folder: Path, script: str, targets: Iterable[str]) -> None:
+    """Raise UsageError if `script` leads through a link out of the folder, unless to one of `targets`.
 
-    `targets`: what else hosts get; a link out of the folder must lead there. None: this machine runs the script.
+    `targets`: the paths, beside the folder, at which the ranks find a folder of this machine or of their host.
     """
-    real = Path(os.path.realpath(folder / script))
-    link = selection.beyond_link(folder, script) if script and targets is not None else ""
-    if link and not any(map(real.is_relative_to, targets or ())):
-        raise UsageError(f"{script}: the hosts would not have it", link)
+    link = selection.beyond_link(folder, script) if script else ""
+    if link and not any(map(Path(os.path.realpath(folder / script)).is_relative_to, targets)):
+        raise UsageError(f"{script}: the ranks would not have it", link)
+
+
+def refuse_unsent(look: Look, folder: Path, script: str) -> None:
+    """Raise UsageError if `script`, or its target if it is a link, is in the folder but would not be sent."""
     above, name = os.path.split(folder / script)  # the path may lead through a link
     for place in (f"{os.path.realpath(above)}/{name}", os.path.realpath(folder / script)):
         path = os.path.relpath(place, folder.resolve())

@@ -180,7 +180,11 @@ def test_a_blank_among_hosts_does_not_mean_all_hosts_of_the_file(tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "words", [["down", "a", ""], ["down", " "], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]]
+    "words",
+    [
+        *(["down", "a", ""], ["down", " "], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]),
+        *(["board", ""], ["explain", " "], ["compare", "", "latest"], ["exec", "", "ls"], ["docs", ""]),
+    ],
 )
 def test_an_empty_word_is_refused_and_not_ignored(words, capsys):
     assert main.run(words) == USAGE

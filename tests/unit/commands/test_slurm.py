@@ -95,6 +95,26 @@ def test_include_is_read_as_for_hosts_and_needs_a_folder(here, monkeypatch):
             slurm.deploy(given, Console())
 
 
+@pytest.mark.parametrize(
+    ("typed", "started"),
+    [
+        ("python {here}/train.py --lr 3", "python train.py --lr 3"),
+        ("torchrun --nproc-per-node 2 {here}/train.py", "train.py"),
+        ("accelerate launch {here}/train.py", "--per-node accelerate launch train.py"),
+        ("torchrun --no-python {here}/run.sh", "--no-python ./run.sh"),
+    ],
+)
+def test_the_agents_of_a_job_find_the_script_in_the_folder_that_was_sent(here, monkeypatch, typed, started):
+    """The folder is elsewhere on the cluster: a script typed with its path here was not found there."""
+    asked = []
+    monkeypatch.setattr(slurm.slurm_deploy, "deploy", lambda request, *_: asked.append(request) or 0)
+    for name in ("train.py", "run.sh"):
+        (here / name).touch()
+    slurm.deploy(replace(GIVEN, script=typed.format(here=here)), Console())
+    assert asked[0].agent == ("muster", "agent", f"--script={started}")
+    assert asked[0].variables.get("PET_NPROC_PER_NODE") == ("2" if "2" in typed else None)
+
+
 @pytest.mark.parametrize("text", ["0,3", "-1", "0", "two"])
 def test_gpus_of_a_job_are_a_number(text):
     with pytest.raises(UsageError, match="--gpus"):

@@ -187,6 +187,13 @@ def test_resume_takes_the_newest_run_and_asks_if_only_an_older_one_is_not_done(r
     assert to_resume() == "r2", "nobody can resume a run that another user started"
 
 
+def test_resume_does_not_claim_to_know_the_end_of_a_run_that_nobody_here_followed(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    (started(runs, "r2", "processes", 2.0) / "outcome.json").write_text('{"verdict": "done"}')
+    with pytest.raises(UsageError, match=r"is done; r1 is not, as far as this machine knows$"):
+        to_resume()
+
+
 @pytest.mark.parametrize("words", ["exec --run latest -- ls", "gpus", "down --run r2", "down --run r2 --delete", "why"])
 def test_a_command_without_slurm_support_says_so_and_asks_no_host_of_an_older_run(words, runs, capsys):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.core.facts import EngineFacts
 from deploy.hosts.act import within as hosts_within
 from deploy.job.option_words import words_again
 from deploy.job.options import Options
@@ -132,3 +134,17 @@ def test_a_shell_without_a_terminal_gets_the_command_for_the_same_place():
     with pytest.raises(UsageError) as there:
         hosts_within.shell(Options(hosts="gpu-a,gpu-b", rank="1"), ())
     assert there.value.hint == "without one: muster exec --hosts gpu-a,gpu-b --rank 1 -- COMMAND"
+
+
+@pytest.mark.parametrize("backend", ["docker", "processes"])
+def test_a_script_behind_a_link_out_of_the_folder_is_refused_for_containers(tmp_path, monkeypatch, backend):
+    """Once, the container started, and then said that there is no such script."""
+    (tmp_path / "far.py").touch()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/train.py").symlink_to("../far.py")
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(up, "_engine", lambda wanted: EngineFacts(answers=True, version="28.2.2"))
+    start = up._OnThisMachine(Options(script="train.py", backend=backend), Recorder(lambda event: None), None)
+    refused = pytest.raises(UsageError, match=r"train\.py: the ranks would not have it")
+    with refused if backend == "docker" else nullcontext(), start.reach():
+        pass

@@ -199,12 +199,13 @@ def test_a_script_that_is_a_link_out_of_the_folder_is_refused_unless_the_hosts_g
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/far.py").write_text("")
     (folder / "far.py").symlink_to(tmp_path / "shared/far.py")
-    look, place = folder_look.look_at(folder), tmp_path / "shared"
-    with pytest.raises(UsageError, match=r"far\.py: the hosts would not have it") as refused:
-        folder_look.refuse_unsent(look, folder, "far.py", ())
+    place = tmp_path / "shared"
+    with pytest.raises(UsageError, match=r"far\.py: the ranks would not have it") as refused:
+        folder_look.refuse_linked(folder, "far.py", ())
     assert f"--data {place}:{place}" in refused.value.hint
-    folder_look.refuse_unsent(look, folder, "far.py", (str(place),))
-    folder_look.refuse_unsent(look, folder, "far.py")  # `muster up`: the copy of the link leads to the same file
+    folder_look.refuse_linked(folder, "far.py", (str(place),))
+    # With local processes, the copy of the link leads to the same file.
+    folder_look.refuse_unsent(folder_look.look_at(folder), folder, "far.py")
 
 
 def test_a_folder_that_its_repository_ignores_is_sent_by_its_own_rules(tmp_path):
