@@ -338,6 +338,22 @@ def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, mon
     assert '--hosts "$(paste -sd, hosts.txt)"' in capsys.readouterr().err
 
 
+def test_a_script_in_the_place_of_hosts_is_refused_with_both_in_place(tmp_path, monkeypatch, capsys):
+    """`--hosts $HOSTS train.py` with an empty variable."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert main.run(["deploy", "-H", "train.py"]) == 2
+    error = capsys.readouterr().err
+    assert "train.py is a script, not a host" in error
+    assert "--hosts gpu-a,gpu-b train.py" in error
+
+
+@pytest.mark.parametrize("pattern", ["gpu-*", "gpu-[1-4]", "gpu-{1..4}"])
+def test_a_pattern_of_hosts_is_refused_with_a_list(pattern, capsys):
+    assert main.run(["status", "-H", pattern]) == 2
+    assert "a pattern names no host; write each: --hosts gpu-a" in capsys.readouterr().err
+
+
 def test_words_after_the_dashes_reach_the_command_unchanged(monkeypatch):
     within = importlib.import_module("deploy.commands.within")
     seen = []
