@@ -13,7 +13,7 @@ import pytest
 
 from deploy.commands import main, typos
 from deploy.commands.command import code_of
-from deploy.core.errors import FAILED, USAGE
+from deploy.core.errors import FAILED, STOPPED, USAGE
 from deploy.report.console import Console
 from deploy.run.files import folders
 
@@ -336,6 +336,16 @@ def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, mon
     (tmp_path / "hosts.txt").write_text("gpu-a\ngpu-b\n")
     assert main.run(["status", "-H", "hosts.txt"]) == 2
     assert '--hosts "$(paste -sd, hosts.txt)"' in capsys.readouterr().err
+
+
+def test_ctrl_c_outside_a_step_names_the_command_that_ended(capsys):
+    """After `muster stop`, the word "stopped" would say that the run has ended."""
+
+    def work():
+        raise KeyboardInterrupt
+
+    assert code_of(Console(), work) == STOPPED
+    assert capsys.readouterr().err.strip() == "interrupted by Ctrl-C"
 
 
 def test_a_script_in_the_place_of_hosts_is_refused_with_both_in_place(tmp_path, monkeypatch, capsys):
