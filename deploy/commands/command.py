@@ -242,7 +242,7 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
         console.error(refused)
         return refused.code
     except KeyboardInterrupt as stop:
-        message = str(stop) or "stopped"
+        message = str(stop) or "interrupted by Ctrl-C"
         console.warn(message)
         console.data({"kind": "stopped", "message": message})
         return STOPPED

@@ -91,9 +91,14 @@ def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, 
 def _destination(text: str) -> Destination:
     if text.endswith(".txt") and os.path.isfile(text):
         raise UsageError(f"{FLAG.hosts}: {text} is a file", f'{FLAG.hosts} "$(paste -sd, {shlex.quote(text)})"')
+    if text.endswith((".py", ".sh")) and os.path.isfile(text):
+        hint = f"is a variable before it empty? {FLAG.hosts} gpu-a,gpu-b {shlex.quote(text)}"
+        raise UsageError(f"{FLAG.hosts}: {text} is a script, not a host", hint)
     destination = values.destination(text)
     if destination is None:
         several = [part for part in re.split(r"[\s;]+", text) if values.destination(part)]
         hint = f"{FLAG.hosts} {','.join(several)}" if len(several) > 1 else f"user and port may be left out: {_EXAMPLE}"
+        if re.search(r"[*?{}]|[^@]\[", text):
+            hint = f"a pattern names no host; write each: {_EXAMPLE}"
         raise UsageError(f"{FLAG.hosts}: {text!r} is not a host", hint)
     return destination

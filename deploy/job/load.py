@@ -154,6 +154,8 @@ def read_what_runs(options: Options, demo: bool = False) -> Options:
         texts, asked = all_roles.with_script(options.role, asked)
         options = replace(options, role=texts)
     if not (asked or options.args or options.resume or demo):
+        if options.hosts:
+            hosts_of_flag(options.hosts)  # with an empty variable before it, the script is taken as a host
         script_file.refuse_no_script(options.folder)
     return replace(options, script=asked, each="")
 

@@ -96,7 +96,7 @@ def _of_module(module: str, folder: Path, needs: str, scripts: Iterable[str]) ->
     if root is None:
         package = libraries.OF_MODULES.get(top, top)
         if script := next((path for path in scripts if _in_block(folder, path, package)), ""):
-            return f"{script} lists it in its `# /// script` block: --requirements {shlex.quote(script)}"
+            return f"its `# /// script` block lists it: put --requirements {shlex.quote(script)} before the script"
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml lists it in the extra {extra}, which is not installed: {how}"

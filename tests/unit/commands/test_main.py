@@ -13,7 +13,7 @@ import pytest
 
 from deploy.commands import main, typos
 from deploy.commands.command import code_of
-from deploy.core.errors import FAILED, USAGE
+from deploy.core.errors import FAILED, STOPPED, USAGE
 from deploy.report.console import Console
 from deploy.run.files import folders
 
@@ -340,6 +340,32 @@ def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, mon
     (tmp_path / "hosts.txt").write_text("gpu-a\ngpu-b\n")
     assert main.run(["status", "-H", "hosts.txt"]) == 2
     assert '--hosts "$(paste -sd, hosts.txt)"' in capsys.readouterr().err
+
+
+def test_ctrl_c_outside_a_step_names_the_command_that_ended(capsys):
+    """After `muster stop`, the word "stopped" would say that the run has ended."""
+
+    def work():
+        raise KeyboardInterrupt
+
+    assert code_of(Console(), work) == STOPPED
+    assert capsys.readouterr().err.strip() == "interrupted by Ctrl-C"
+
+
+def test_a_script_in_the_place_of_hosts_is_refused_with_both_in_place(tmp_path, monkeypatch, capsys):
+    """`--hosts $HOSTS train.py` with an empty variable."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert main.run(["deploy", "-H", "train.py"]) == 2
+    error = capsys.readouterr().err
+    assert "train.py is a script, not a host" in error
+    assert "--hosts gpu-a,gpu-b train.py" in error
+
+
+@pytest.mark.parametrize("pattern", ["gpu-*", "gpu-[1-4]", "gpu-{1..4}"])
+def test_a_pattern_of_hosts_is_refused_with_a_list(pattern, capsys):
+    assert main.run(["status", "-H", pattern]) == 2
+    assert "a pattern names no host; write each: --hosts gpu-a" in capsys.readouterr().err
 
 
 def test_words_after_the_dashes_reach_the_command_unchanged(monkeypatch):

@@ -244,7 +244,7 @@ def test_for_a_package_of_the_scripts_own_block_the_hint_names_the_script(folder
     (folder / "pyproject.toml").write_text('[project]\nname = "a"\noptional-dependencies.x = ["fire"]\n')
     words = f"  File \"{where}train me.py\", line 4, in <module>\nModuleNotFoundError: No module named '{{}}'"
     told = missed.hint(words.format("fire"), folder, SendChoice(), "pyproject.toml")
-    assert told == "train me.py lists it in its `# /// script` block: --requirements 'train me.py'"
+    assert told == "its `# /// script` block lists it: put --requirements 'train me.py' before the script"
     for module, needs in (("einops", "pyproject.toml"), ("fire", "train me.py")):
         assert "script" not in missed.hint(words.format(module), folder, SendChoice(), needs).split()
 
