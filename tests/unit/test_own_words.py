@@ -24,7 +24,7 @@ OTHERS = {
     "No module named", "Traceback (most recent call last)", "HTTP status", "does not satisfy python", "reset by peer",
     "NVLS multicast support is", "Last error:", "direct shared memory", "is not", "\nFatal Python error: ",
     "Fatal Python error: ", "from multiprocessing.", "Download complete", "[GPU is lost]", "[GPU requires reset]",
-    "fatal: Could not read from remote repository",
+    "fatal: Could not read from remote repository", "Error response from daemon: ",
 }  # fmt: skip
 # Our own messages, in code that is still to be rewritten. This list only gets shorter.
 OURS = {

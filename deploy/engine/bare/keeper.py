@@ -81,7 +81,8 @@ def start(container: Container) -> None:
     )
     assert begun.stderr
     if (words := begun.stderr.read()) != _STARTED:
-        raise Refused(re.split(r"\n|from daemon: ", words.strip())[-1] or "the container's keeper ended", 500)
+        why = words.strip().rpartition("\n")[2].removeprefix("Error response from daemon: ")
+        raise Refused(why or "the container's keeper ended", 500)
 
 
 def keep(container: Container) -> None:

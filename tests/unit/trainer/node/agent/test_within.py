@@ -75,4 +75,4 @@ def test_leaving_ends_all_that_the_command_started_even_what_ignores_sigterm(pla
         deaf = int(process.stdout.readline())
         process.stdin.close()
         assert process.wait(30) == 143
-    assert not waiting.alive(deaf)
+    waiting.until(lambda: not waiting.alive(deaf), "the end of what ignores SIGTERM", 10)

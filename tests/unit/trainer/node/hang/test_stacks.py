@@ -218,7 +218,14 @@ def test_a_rank_that_a_debugger_holds_is_reported_with_the_debugger(tmp_path, mo
     until(lambda: not stuck_ranks._busy([rank.pid])[rank.pid].tracer, "its end")
     # A debugger that ends without detaching leaves the process stopped by SIGSTOP, but not always on a busy machine.
     os.kill(rank.pid, signal.SIGSTOP)
-    until(lambda: any(about and about["doing"] == "stopped" for _, about in still.look([life])), "the stop to be seen")
+    told = []
+
+    def is_told_stopped():
+        told.extend(about and about["doing"] for _, about in still.look([life]))
+        assert Path(f"/proc/{rank.pid}").exists(), f"the rank is gone; told {told}"
+        return "stopped" in told
+
+    until(is_told_stopped, f"the stop to be reported; told {told}", 60)
     rank.kill()
     rank.wait()
 
