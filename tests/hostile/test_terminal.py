@@ -24,6 +24,7 @@ from deploy.core.printable import console_line, one_line, visible
 from deploy.report import console, tables
 from deploy.report.console import Console
 from deploy.report.page import render
+from deploy.run.files import recorded_ends
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -55,8 +56,11 @@ def hostile_state():
 
 def ways():
     """Each way by which other people's text reaches a person."""
-    result = Result("failed", ATTACK, ATTACK, ATTACK)
-    stopped = Result("stopped", ATTACK, ATTACK, ATTACK)
+    failed, stopped = (
+        recorded_ends.outcome_of(Result(verdict, ATTACK, ATTACK, ATTACK), hostile_state(), 1.0)
+        for verdict in ("failed", "stopped")
+    )
+    known = {"nodes": [ATTACK, "b"], "script": False}
     run = RunFacts(ATTACK, ATTACK, None, 1, 1.0, 1)
     return {
         "note": lambda to: to.note(ATTACK),
@@ -69,8 +73,8 @@ def ways():
         "block": lambda to: to.block([ATTACK, ATTACK]),
         "values": lambda to: to.values([{"a": ATTACK}]),
         "runs": lambda to: to.table(tables.FOLDERS_HEAD, tables.folder_rows([run])),
-        "failed": lambda to: to.result(result, hostile_state(), {"seconds": 1.0}, ATTACK, ATTACK),
-        "stopped": lambda to: to.result(stopped, hostile_state(), {"seconds": 1.0}, ATTACK, ATTACK),
+        "failed": lambda to: to.result(failed, known, ATTACK, ATTACK, ATTACK),
+        "stopped": lambda to: to.result(stopped, known, ATTACK, ATTACK, ATTACK),
         "following": _follow,
         "pushing": _push,
     }
