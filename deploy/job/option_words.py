@@ -95,12 +95,17 @@ def typed_again(command: str, option: str, options: str = "") -> str:
 def without_values(words: Sequence[str]) -> list[str]:
     """A command's typed words for a hint: without the values of variables, which may be secrets.
 
-    A script's own arguments stay as they are.
+    A script's own arguments stay as they are. A word right after an option may be its value, so it is no script.
     """
-    scripts = (at for at, word in enumerate(words) if word == "--" or word.endswith((".py", ".sh")))
+    pairs = list(pairwise(("", *words)))
+    scripts = (
+        at
+        for at, (before, word) in enumerate(pairs)
+        if word == "--" or (word.endswith((".py", ".sh")) and not (word.startswith("-") or before.startswith("-")))
+    )
     end = next(scripts, len(words))
     shown = []
-    for before, word in pairwise(("", *words[:end])):
+    for before, word in pairs[:end]:
         value = _VALUE.fullmatch(word)
         shown.append(f"{value[1]}{value[2]}=..." if value and (value[1] or before in _NAMED) else word)
     return [*shown, *words[end:]]

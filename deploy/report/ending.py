@@ -52,7 +52,7 @@ _SINGLE_RANK_HINT = (
 _REJECTED = re.compile(r"unrecognized arguments: (--?[A-Za-z-]+)")
 _MUSTER_FLAGS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
 # A path of a log in the run folder. A follower copies the nodes' logs to this machine, but not the ranks' logs.
-_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log)?")
+_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>[0-9]{1,6})\.log)?")
 # Errors of a script that runs its code for several ranks. Without Muster it starts without the variables that lead
 # there.
 _SEVERAL_RANKS_ERRORS = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
@@ -135,12 +135,14 @@ def show_stopped(run: str, end: Mapping[str, Any], console: Console, where: str 
 
 
 def _with_logs(hint: str, run_dir: Path, fetch: str) -> str:
-    """The hint, with how to see each log that it names. What a host says is in quotation marks: it stays as it is."""
+    """The hint, with how to see the log that it names. What a host says is in quotation marks: it stays as it is."""
     if not fetch:
         return _LOGS.sub(lambda at: _log_words(run_dir, at["rank"], ""), hint)
-    named = dict.fromkeys(at["rank"] for at in _LOGS.finditer(hint))
-    whose = {rank: f"the log of rank {rank}" if rank else "the logs of the nodes" for rank in named}
-    return "; ".join([hint, *(f"{words}: {_log_words(run_dir, rank, fetch)}" for rank, words in whose.items())])
+    at = _LOGS.search(hint)
+    if not at:
+        return hint
+    whose = f"the log of rank {at['rank']}" if at["rank"] else "the logs of the nodes"
+    return f"{hint}; {whose}: {_log_words(run_dir, at['rank'], fetch)}"
 
 
 def _log_words(run_dir: Path, rank: str | None, fetch: str) -> str:

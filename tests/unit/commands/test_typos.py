@@ -53,6 +53,8 @@ def test_an_unknown_command_gets_one_that_works(typed, hint, muster):
             "deploy --hosts a --sekret A=s3cret t.py",
             "did you mean --secret? muster deploy --hosts a --secret A=... t.py",
         ),
+        ("deply -e A=a.py -e B=s3cret -H a t.py", "muster deploy -e A=... -e B=... -H a t.py"),
+        ("deply --requirements t.py -e B=s3cret t.py", "muster deploy --requirements t.py -e B=... t.py"),
         ("deploy -eA=s3cret -H gpu-1 gpu-2 t.py", "muster deploy -eA=... -H gpu-1,gpu-2 t.py"),
         ("deploy -H gpu-1 -H gpu-2 gpu-3 t.py", "muster deploy -H gpu-1 -H gpu-2,gpu-3 t.py"),
         ("deploy --env=A=s3cret gpu-1 gpu-2 t.py", "muster deploy --env=A=... --hosts gpu-1,gpu-2 t.py"),
