@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from ...core import plain_file, toml_text
 from ...core.errors import UsageError
@@ -204,14 +205,20 @@ def _of_script(content: bytes, path: str) -> bytes:
         block = toml_text.of_script(text)
     except ValueError as fault:
         raise UsageError(f"{path}: its `# /// script` block: {fault}", how) from fault
-    needs = block.get("dependencies")
-    if "tool" in block or not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
-        why = "has a [tool] table, which Muster does not read" if "tool" in block else "lists no dependencies"
+    needs: Any = block.get("dependencies")
+    why = ""
+    if "tool" in block:
+        why = "has a [tool] table, which Muster does not read"
+    elif not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
+        why = "lists no dependencies"
+    elif option := next((need for need in needs if need.lstrip().startswith("-")), ""):
+        why = f"lists {option}, an option of pip, which is no package"
+    if why:
         raise UsageError(f"{path}: its `# /// script` block {why}", how)
-    lines, rows = text.splitlines(), list[str]()
+    rows, place = list[str](), 0
     for need in needs:  # on its own line, which messages quote
-        at = next((at for at in range(len(rows), len(lines)) if need in lines[at]), len(rows))
-        rows += [*[""] * (at - len(rows)), " ".join(need.split())]
+        place = max(place, text.find(need, place))  # -1 if the text has it in another way of writing
+        rows += [*[""] * (text.count("\n", 0, place) - len(rows)), " ".join(need.split())]
     return "\n".join(rows).encode()
 
 

@@ -7,6 +7,7 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.send.packages import project_file, requirements
 from deploy.send.packages.from_source import git
+from lab.waiting import spending_little
 
 
 def project(folder, **files):
@@ -114,13 +115,23 @@ def test_a_script_lists_its_packages_in_its_own_block(tmp_path):
         (BLOCK.format("#   1,\n"), "lists no dependencies"),
         (BLOCK.format("#   fire,\n"), "Invalid value"),
         (BLOCK.format("").replace("# ///\n", "# [tool.uv]\n# ///\n"), r"has a \[tool\] table"),
-        (BLOCK.format('#   "-r missing.txt",\n'), r"train\.py:4: -r missing\.txt: no such file"),
+        (BLOCK.format('#   "./missing",\n'), r"train\.py:4: \./missing"),
+        (BLOCK.format('#   " --index-url http://x/",\n'), r"lists  --index-url http://x/, an option of pip"),
     ],
 )
 def test_a_script_whose_block_cannot_be_used_is_refused(tmp_path, text, told):
     folder, sent = project(tmp_path, **{"train.py": text})
     with pytest.raises(UsageError, match=told):
         requirements.read(folder, "train.py", sent)
+
+
+def test_a_block_whose_packages_are_written_with_escapes_costs_little_time(tmp_path):
+    """Once, each package was looked for in each line: 850 kB took hours."""
+    packages = ",".join([r'"\u0061"'] * 15_000)
+    text = f"# /// script\n# dependencies = [{packages}]\n# ///\n" + "#\n" * 150_000
+    folder, sent = project(tmp_path, **{"train.py": text})
+    with spending_little():
+        assert requirements.read(folder, "train.py", sent).path == "train.py"
 
 
 @pytest.mark.parametrize(
