@@ -73,8 +73,9 @@ def _keep_files_in_memory(config):
     room = os.statvfs(memory)
     enough = config.getoption("quick") or room.f_bavail * room.f_frsize > 8 << 30
     if enough and not room.f_flag & os.ST_NOEXEC:
-        # --basetemp would not do: each forked process empties that folder.
-        root = os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="muster-tests-", dir=memory)
+        # --basetemp would not do: each forked process empties that folder. A socket's path may have 107 characters, and
+        # pytest's own folders below this one have up to 70.
+        root = os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="muster-", dir=memory)
         config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
 
 
