@@ -19,11 +19,16 @@ SIGNALS = dict(enumerate(_SIGNALS.split(), 1))
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """Whether runs can use the Docker engine (`answers`), and the `reason` if they cannot."""
+    """Whether runs can use the Docker engine (`answers`), and the `reason` if they cannot.
+
+    `version`: set if the engine answered, even if `docker compose` did not. `silent`: it took too long to answer, so
+    nothing is known about it.
+    """
 
     answers: bool
     version: str = ""
     reason: str = ""
+    silent: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,19 @@ title or write the clipboard; a bidirectional override could show a path or a co
 """
 
 import re
+import unicodedata
+from functools import lru_cache
+from typing import Any
 
-# Unicode's control, format, surrogate and line separator characters, except the tab, the newline, and the two
-# joiners that Persian, Hindi and emoji need.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+# Characters without a shape of their own, although Unicode counts them as letters or marks.
+_SHAPELESS = re.compile("VARIATION SELECTOR|FILLER$|GRAPHEME JOINER|VOWEL INHERENT")
+# First the shapeless characters that real text needs, in the only places that need them: joiners within Persian, Hindi
+# and emoji; an emoji's style, also of a key such as 1; a kanji's variant. Elsewhere two names could look the same.
+# Then, as a group, each character that has to be looked at.
+_ODD = re.compile(
+    "(?<=[^\x00-\u02ff\u2000-\u200f])[\u200c\u200d](?=[^\x00-\u02ff\u2000-\u200f\ufe00-\ufe0f])|"
+    "(?<=[^\x00-\xa8\xaa-\xad\xaf-\u02ff\u2000-\u200f\ufe00-\ufe0f])[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f(?=\u20e3)|"
+    "(?<=[\u3400-\u9fff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]|([^\t\n -~])"
 )
 # Colours and cursor movements (CSI sequences, and a progress bar's backspaces): console output is full of them, and a
 # line reads better without them.
@@ -22,15 +29,22 @@ _REDRAW = re.compile(r"(?:\x1b\[[0-9]{0,3}A){1,30}\r?\n+")
 
 
 def visible(text: str) -> str:
-    r"""`text` with its control and format characters written as escapes (`\x1b`); newlines and tabs stay."""
-    if text.isprintable():
-        return text
-    return _UNSAFE.sub(lambda match: _escape(match[0]), text)
+    r"""`text` with each character that has no shape written as an escape (`\x1b`); blanks, newlines and tabs stay."""
+    return _ODD.sub(lambda match: _shown(match[0]) if match[1] else match[0], text)
 
 
 def one_line(text: str) -> str:
     r"""Like `visible`, for text that must stay on one line: a newline becomes `\n`, a tab becomes a blank."""
     return visible(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def visible_values(value: Any) -> Any:
+    """The same lists and objects, with each text made visible: what the script of a page shows as text."""
+    if isinstance(value, dict):
+        return {visible(name): visible_values(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [visible_values(each) for each in value]
+    return visible(value) if isinstance(value, str) else value
 
 
 def without_redraws(text: str) -> str:
@@ -54,5 +68,10 @@ def console_line(text: str) -> str:
     return one_line(parts[-1]) if parts else ""
 
 
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+@lru_cache(10_000)
+def _shown(letter: str) -> str:
+    """The character, or its escape if by its Unicode category and name it has no shape and is no blank."""
+    if unicodedata.category(letter) == "Zs":
+        return letter
+    has_shape = letter.isprintable() and not _SHAPELESS.search(unicodedata.name(letter, ""))
+    return letter if has_shape else letter.encode("unicode_escape").decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from itertools import dropwhile, islice, takewhile
+from itertools import takewhile
 from typing import Any
 
 _DEEPEST, _MOST_PARTS, _MOST_DIGITS = 50, 100_000, 2000
@@ -29,7 +29,18 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def of_script(text: str) -> dict[str, Any]:
-    """The document in a Python file's `# /// script` block; empty if it has none. Raises ValueError."""
-    rest = islice(dropwhile(lambda line: line.rstrip() != "# /// script", text.splitlines()), 1, None)
-    block = takewhile(lambda line: line.startswith("#") and line.rstrip() != "# ///", rest)
-    return loads("\n".join(line[2:] for line in block))
+    """The document in a Python file's `# /// script` block; empty if it has none. Raises ValueError.
+
+    As PEP 723 has it: the last `# ///` of consecutive comments closes the block.
+    """
+    lines = [line.rstrip() for line in text.split("\n")]
+    opened = [number for number, line in enumerate(lines, 1) if line == "# /// script"]
+    if not opened:
+        return {}
+    if more := opened[1:]:
+        raise ValueError(f"line {more[0]} begins another one: a file has one")
+    block = [*takewhile(lambda line: line == "#" or line.startswith("# "), lines[opened[0] :])]
+    if "# ///" not in block:
+        raise ValueError(f"line {opened[0]} begins it, and nothing ends it: add the line `# ///` after its last line")
+    last = len(block) - block[::-1].index("# ///") - 1
+    return loads("\n".join(line[2:] for line in block[:last]))

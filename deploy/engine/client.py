@@ -25,7 +25,7 @@ from ..core.text import in_seconds, last_line
 from .engine import Container, Engine, label_of
 from .reach import GO_ON, LOOK_S, Here, on_this_machine
 
-_UP_S = 120.0
+_UP_S, _COMPOSE_S = 120.0, 2 * LOOK_S
 # A node may take this long until it waits for its secrets.
 TAKEN_WITHIN_S = 90
 _NOT_NODES, _SERVICE = {"folder"}, "com.docker.compose.service"
@@ -54,8 +54,11 @@ def find_engine() -> EngineFacts:
     try:
         version = Engine(Here(LOOK_S)).version(LOOK_S)
     except DeployError as fault:
-        return EngineFacts(False, reason=fault.message)
-    compose = _compose_version()
+        return EngineFacts(False, reason=fault.message, silent=isinstance(fault.__cause__, TimeoutError))
+    try:
+        compose = _compose_version()
+    except subprocess.TimeoutExpired:
+        return EngineFacts(False, version, f"docker compose did not answer within {in_seconds(_COMPOSE_S)}")
     if not compose or compose.startswith("1."):
         return EngineFacts(False, version, "docker compose v2 is missing")
     return EngineFacts(True, version)
@@ -175,8 +178,8 @@ def run_ids() -> frozenset[str]:
 
 def _compose_version() -> str:
     command = ["docker", "compose", "version", "--short"]
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * LOOK_S, check=True)
+    with suppress(OSError, subprocess.CalledProcessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPOSE_S, check=True)
         return done.stdout.strip().lstrip("v")
     return ""
 

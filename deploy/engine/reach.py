@@ -13,7 +13,6 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import suppress
 from functools import cache
 
 from ..causes import docker_faults
@@ -155,9 +154,15 @@ def _dial() -> Connection:
 
 @cache
 def _place_of_context() -> str:
-    """The address in the `docker` command's current context (Docker Desktop, rootless)."""
+    """The address in the `docker` command's current context (Docker Desktop, rootless).
+
+    Raises TimeoutError if the command does not answer: the usual address may be that of another engine.
+    """
     command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=True)
-        return done.stdout.strip()
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=True).stdout.strip()
+    except subprocess.TimeoutExpired as fault:
+        raise TimeoutError from fault
+    except (OSError, subprocess.CalledProcessError):
+        pass
     return "" if os.environ.get("DOCKER_CONTEXT") else f"{_UNIX}/var/run/docker.sock"

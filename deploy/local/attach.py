@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DETACHED, DONE, DeployError
-from ..core.facts import NodeState
+from ..core.facts import EngineFacts, NodeState
 from ..core.names import RunId
 from ..engine import client
 from ..job.option_words import command_of
@@ -85,9 +85,16 @@ def stop_all(console: Console, run: str) -> int:
         for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
+    refuse_silent(engine)
     left = f"down: nothing of {run or 'the runs of this folder'} is left on this machine"
     console.note(left if count else "nothing was running on this machine; on hosts: muster down --hosts a,b")
     return DONE
+
+
+def refuse_silent(engine: EngineFacts) -> None:
+    """Raise DeployError if the engine has not said which containers it runs: nothing may count as ended."""
+    if engine.silent:
+        raise DeployError(f"could not tell which containers run: {engine.reason}", "docker ps; then the same again")
 
 
 def list_all(console: Console, named: str = "*") -> None:

@@ -350,7 +350,7 @@ class ComposeBackend(LocalBackend):
     @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
         """Runs with a container, and a plain `docker compose up`. Leaves out other checkouts' runs on that engine."""
-        if not engine.answers:
+        if not engine.version:
             return frozenset()
         on_engine = client.run_ids()
         return (run_ids(on_engine) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & on_engine)

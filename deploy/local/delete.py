@@ -14,7 +14,7 @@ from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, locks, record
 from ..run.files.folders import display_path
-from . import backends
+from . import attach, backends
 
 
 def delete(name: str, console: Console) -> int:
@@ -39,8 +39,9 @@ def delete(name: str, console: Console) -> int:
             f"on the hosts: {command}; the copy here: rm -r {display_path(run_dir)}",
         )
     files, size = record.contents(run_dir)
+    attach.refuse_silent(engine := client.find_engine())
     lock = locks.hold_run(run_dir)
-    if lock is None or run in backends.running(folders.RUNS, client.find_engine()):
+    if lock is None or run in backends.running(folders.RUNS, engine):
         if lock:
             lock.release()
         raise UsageError(

@@ -67,8 +67,11 @@ def list_gpus() -> gpu_facts.Gpus:
 
 
 def count_gpus(asked: Asked, named: str | None) -> int:
-    """How many GPUs a run gets. Raises UsageError for GPUs that do not exist."""
+    """How many GPUs a run gets. Raises UsageError for GPUs that do not exist, DeployError if unknown."""
     here = gpu_choice.visible_to_cuda(named, _query(commands.status(())))
+    if here.fault and not here.gpus and asked != 0:
+        how = f"nvidia-smi shows more; {FLAG.gpus} 0 trains on the CPU"
+        raise DeployError(f"this machine: could not tell which GPUs it has: {here.fault}", how)
     gpu_choice.refuse_missing(asked, here)
     return asked if isinstance(asked, int) else len(here.gpus if asked == "auto" else asked)
 

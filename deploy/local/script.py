@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -86,14 +85,12 @@ def python() -> str:
 
 
 def has_torch(python: str) -> bool:
-    """Whether that Python has torch."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        return not subprocess.run(
-            # In another folder: Python imports from the current folder, which may be somebody else's.
-            [python, "-c", _HAS_TORCH],
-            cwd="/",
-            capture_output=True,
-            timeout=_LOOK_S,
-            check=False,
-        ).returncode
-    return False
+    """Whether that Python has torch; also true if it does not answer in time: its own start then shows it."""
+    # In another folder: Python imports from the current folder, which may be somebody else's.
+    command = [python, "-c", _HAS_TORCH]
+    try:
+        return not subprocess.run(command, cwd="/", capture_output=True, timeout=_LOOK_S, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return True
+    except OSError:
+        return False

@@ -115,7 +115,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             look = folder_look.look_at(folder, self._sending)
             folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
             folder_notes.tell(look, console)
-            self._needs = packages_shown.read_requirements(options.requirements, self._folder, look, console)
+            about = options.requirements, folder, look, console, script_words
+            self._needs = packages_shown.read_requirements(*about)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
         self._named = visible_gpus({**os.environ, **asked.own.own})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +14,7 @@ from ..core.errors import DeployError
 from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, listed, several
-from ..job import consent
+from ..job import consent, script_file
 from ..job.options import FLAG
 from ..send.folder import folder_look
 from ..send.folder.folder_look import Look
@@ -27,10 +29,19 @@ from ..send.packages.settings import Settings
 from .console import Console
 
 
-def read_requirements(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
-    """Read the folder's requirements and print which they are. `wanted`: value of --requirements. Raises UsageError."""
+def read_requirements(
+    wanted: str, folder: Path, look: Look, console: Console, words: Sequence[str] = ()
+) -> Requirements | None:
+    """Read the folder's requirements and print which they are. `wanted`: value of --requirements. Raises UsageError.
+
+    `words`: the script and its arguments, if it is known what runs.
+    """
     sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
+    script = posixpath.normpath(script_file.file_of(words))
+    if not wanted and requirements.has_block(folder, script, sent):
+        how = f"{FLAG.requirements} {shlex.quote(script)} installs them{' instead' * bool(path)}"
+        console.note(f"packages: those in the `# /// script` block of {script} are not installed: {how}")
     if not path:
         for name, way in requirements.not_read(folder, sent).items() if wanted != requirements.NO else ():
             console.note(f"packages: Muster cannot read {name} and installs none: {way}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import DONE
+from ..core.errors import DONE, UsageError
 from ..job.load import (
     environment_of,
     gpus_of_each_node,
@@ -29,6 +30,7 @@ from ..job.together import refuse_pairs
 from ..report.console import Console
 from ..run import environment, roles, sbatch_options
 from ..run.sbatch import SlurmJob, batch_script
+from ..send.folder.content import WORKSPACE
 from ..send.image.model import slug
 from . import pods
 from .planned import agent_of, mounts_of, planned
@@ -90,8 +92,10 @@ def _pods(
     else:
         ranks, restarts = int(own.get(_RANKS) or gpus or 1), environment.restarts_of(own)
         groups, main = (pods.Group(tuple(words), nodes, ranks, gpus, restarts),), pods.ONLY
+    mounts = refuse_duplicate_targets(value_of(options, "mount"))
     for group in groups:
         _refuse_absent(group.words)
+        _refuse_outside(group.words, [mount.target for mount in mounts])
     # Each role defines its own number of ranks, and whether it is a single rank without torchrun.
     of_one = (_RANKS, environment.BARE_RANK) if acted else (_RANKS,)
     return pods.PodSet(
@@ -101,7 +105,7 @@ def _pods(
         main,
         variables={name: value for name, value in own.items() if name not in of_one},
         secrets=pods.secrets_of(options.secret),
-        mounts=refuse_duplicate_targets(value_of(options, "mount")),
+        mounts=mounts,
         claim=pods.object_of(FLAG.shared, options.shared) if options.shared else "",
         sent=words[:1] == (environment.SCRIPT,),
     )
@@ -153,3 +157,12 @@ def _refuse_absent(words: Sequence[str]) -> None:
     path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
     if path and not Path(path).is_file():
         refuse_missing(path, Path(), "run this command in the job's folder, where the script is")
+
+
+def _refuse_outside(words: Sequence[str], targets: Sequence[str]) -> None:
+    """Raise UsageError for a script of this machine that no pod has: it is neither in this folder nor in a mount."""
+    path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
+    leads_out = path.startswith(("/", f"{os.pardir}/"))
+    if leads_out and not any(Path(path).is_relative_to(target) for target in targets):
+        where = f"it is outside {Path().resolve()}, the folder that the image holds as {WORKSPACE}"
+        raise UsageError(f"{path}: {where}", f"cd {shlex.quote(os.path.dirname(path))}, then the same again")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -16,9 +18,10 @@ from deploy.report import tables
 from deploy.report.board import answers, runs, server
 from deploy.report.page.data import MOST_READ
 from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
+from tests.unit.report.test_scalars import line
 from tests.unit.report.test_script_page import RECORD, plain_run, watched_run
 
-SECRET = "the only copy"
+SECRET, REVERSED, SHOWN = "the only copy", "a\u202egnp.sh", r"a\u202egnp.sh"
 
 
 class Asking:
@@ -217,6 +220,23 @@ def test_a_script_in_every_field_stays_text(board):
     assert page.count("<script>") == 1
     assert "<img" not in page
     assert "sha256-" in headers["Content-Security-Policy"]
+
+
+@pytest.mark.holds("text-is-text")
+def test_what_the_boards_scripts_show_holds_no_control_character(board):
+    """A browser obeys a bidirectional override in a log, a message or a chart's name, as a terminal does."""
+    folder = board.server.board.runs.folder / "second"
+    write(folder / "outcome.json", {"verdict": "failed", "message": REVERSED, "hint": REVERSED, "node": "n"})
+    (folder / "logs/rank-0.log").write_text(f"10 %\r20 %\n\x1b[31m{REVERSED}\x1b[0m\n")
+    write_lines(folder / "scalars/master.jsonl", [line(**{REVERSED: [[1, 1.0], [2, 2.0]]})])
+    row = next(row for row in json.loads(board.ask("runs.json")[2])["rows"] if row["id"] == "second")
+    assert row["message"] == SHOWN
+    assert board.ask("run/second/logs/rank-0.log?look=1&")[2] == f"20 %\n{SHOWN}\n"
+    assert REVERSED in board.ask("run/second/logs/rank-0.log")[2], "the file itself stays as it is"
+    page = board.ask("run/second/")[2]
+    charts = [json.loads(html.unescape(data)) for data in re.findall(r'data-chart="([^"]*)"', page)]
+    assert SHOWN in json.dumps(charts).replace("\\\\", "\\")
+    assert "\u202e" not in "".join(map(str, charts))
 
 
 @pytest.mark.holds("board-is-ones-own")

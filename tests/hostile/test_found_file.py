@@ -105,6 +105,8 @@ WISHES = {
     "a script behind a link": ('script = "steals.py"', "script steals.py leads to HOME/important"),
     "requirements behind a link": ('requirements = "needs.txt"', "requirements needs.txt leads to HOME/important"),
     "all GPUs": ('environment = { NVIDIA_VISIBLE_DEVICES = "all" }', "variable NVIDIA_VISIBLE_DEVICES=all"),
+    "all GPUs of AMD": ('environment = { AMD_VISIBLE_DEVICES = "all" }', "variable AMD_VISIBLE_DEVICES=all"),
+    "mounts of Ascend": ('environment = { ASCEND_RUNTIME_MOUNTS = "x" }', "variable ASCEND_RUNTIME_MOUNTS=x"),
 }
 
 

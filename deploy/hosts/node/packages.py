@@ -31,10 +31,12 @@ LEFT_BY_AN_INSTALL = (
 )
 
 
-def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
+def asked(
+    cluster: Cluster, code: FolderLook | None, console: Console, words: Sequence[str] = ()
+) -> Requirements | None:
     """Find and report the folder's requirements. Raises UsageError for a file that cannot work on a host."""
     return (
-        packages_shown.read_requirements(cluster.job.requirements, code.folder, code.result(), console)
+        packages_shown.read_requirements(cluster.job.requirements, code.folder, code.result(), console, words)
         if code
         else None
     )

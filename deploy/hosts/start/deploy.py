@@ -122,7 +122,7 @@ class _OnHosts(Start[NewRun]):
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
         targets = (*(mount.target for mount in cluster.mounts), *(data.target for data in cluster.job.data))
         deploy_push.look_through(look, work.script, console, targets)
-        self._needs = packages.asked(cluster, look, console) if work.script else None
+        self._needs = packages.asked(cluster, look, console, work.script) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
         if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:
             console.warn(_OWN_FILES)

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...core.errors import UsageError
+from ...core.printable import console_line, visible_values
 from ...core.text import amount
 from ...run.files import own_files, record
 from .. import compare
@@ -102,7 +103,7 @@ class Board:
                 with self._reading:
                     return self._page(run_dir, now)
             case ["run", name, *rest] if run_dir := self.runs.find(name):
-                return _file(run_dir, rest, MOST_LOOK if "look" in asked else MOST_FILE)
+                return _file(run_dir, rest, look="look" in asked)
         return None
 
     def _rows(self, now: float) -> Reply:
@@ -113,7 +114,7 @@ class Board:
                 rows = newest_first([*rows, *(row for row in self._elsewhere.rows() if row["id"] not in here)])
                 faults = self._elsewhere.faults
             about = {"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread, "faults": faults}
-            body = json.dumps(about).encode()
+            body = json.dumps(visible_values(about)).encode()
             self._list, self._list_at = Reply(200, body, _JSON), now
         return self._list
 
@@ -161,12 +162,17 @@ def _made(reader: RunReader, seen: Signature, is_live: bool) -> _Page:
     return _Page(seen, is_live, answer, time.monotonic() + rest)
 
 
-def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
-    """The end of a file in a run's folder or a subfolder; None if it is not one of the files that the board shows."""
+def _file(run_dir: Path, parts: Sequence[str], look: bool) -> Reply | None:
+    """The end of a file in a run's folder or a subfolder; None if it is not one of the files that the board shows.
+
+    `look`: for the page of the run, so that its lines are made visible as in the report.
+    """
     if len(parts) > 2 or not _FOLDERS.issuperset(parts[:-1]) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
     with suppress(OSError):
-        end, before = own_files.read_end(run_dir, "/".join(parts), most)
+        end, before = own_files.read_end(run_dir, "/".join(parts), MOST_LOOK if look else MOST_FILE)
+        if look:
+            end = "\n".join(map(console_line, end.decode(errors="replace").split("\n"))).encode()
         cut = f"[the first {amount(before)} are left out]\n".encode() if before else b""
         return Reply(200, cut + end)
     return None

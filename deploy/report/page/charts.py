@@ -14,6 +14,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+from ...core.printable import visible_values
+
 Point = tuple[float, float]
 # The styles of several lines in one chart: classes in page.css.
 STYLES = ("line", "other", "third", "fourth")
@@ -75,7 +77,7 @@ def draw(chart: Chart) -> Drawing:
     courses = [f"{each.name} from {each.points[0][1]:.4g} to {each.points[-1][1]:.4g}" for each in series]
     return {
         "chart": shown,
-        "data": json.dumps(shown, default=vars, separators=(",", ":")),
+        "data": json.dumps(shown, default=lambda each: visible_values(vars(each)), separators=(",", ":")),
         "across": across,
         "up": up,
         "paths": [(_path(each, across, up), each.style) for each in series],

@@ -1,7 +1,8 @@
 """Read a git repository as plain files: it may be somebody else's, and its settings can name programs to run.
 
 git would run those programs. So Muster never starts git in such a folder, nor with the repository's settings. It asks
-git only two things: this user's own settings (`own_setting`), and the content of objects (git_files.py).
+git only three things: this user's own settings (`own_setting`), one setting of a repository, which git gets as text
+that it does not act on, and the content of objects (git_files.py).
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ class Repository:
     common: Path
 
     @cached_property
-    def sets(self) -> str:
-        """The repository's settings, as text. No program acts on them."""
-        try:
-            return plain_file.read(self.common / "config", _MOST_SETTINGS).decode(errors="replace")
-        except OSError:
-            return ""
-
-    @cached_property
     def hash_bytes(self) -> int:
         """The length in bytes of its objects' names."""
-        return 32 if re.search(r"(?im)^[ \t]*objectformat[ \t]*=[ \t]*sha256\b", self.sets) else 20
+        return 32 if self._setting("extensions.objectformat") == ["sha256"] else 20
 
     @cached_property
     def minds_modes(self) -> bool:
         """Whether a file's executable bit counts."""
-        return not re.search(r"(?im)^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)\b", self.sets)
+        return self._setting("core.filemode", "--type=bool") != ["false"]
+
+    def _setting(self, name: str, *kind: str) -> list[str]:
+        """The repository's setting of that name. git reads it from its input as text, and acts on none."""
+        try:
+            text = plain_file.read(self.common / "config", _MOST_SETTINGS)
+        except OSError:
+            return []
+        return _config("--file=-", "--no-includes", *kind, "--get", name, text=text)
 
 
 def find(folder: Path, deep: int = 0) -> Repository | None:
@@ -92,14 +93,17 @@ def head(repository: Repository) -> tuple[str, str] | None:
 
 def own_setting(name: str) -> list[str]:
     """This user's own git setting of that name; empty without git. Settings in folders do not count."""
+    return _config("--type=path", "--get-all", name)
+
+
+def _config(*words: str, text: bytes = b"") -> list[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _OWN}
-    command = ["git", "config", "-z", "--type=path", "--get-all", name]
     try:
         done = subprocess.run(
-            command,
+            ["git", "config", "-z", *words],
             env={**variables, "GIT_DIR": os.devnull},
             cwd="/",
-            stdin=subprocess.DEVNULL,
+            input=text,
             capture_output=True,
             timeout=_PATIENCE_S,
             check=False,

@@ -155,6 +155,16 @@ def not_read(folder: Path, sent: Collection[str]) -> dict[str, str]:
     return {name: how for name, how in _NOT_READ.items() if name in sent and (poetry or name != "pyproject.toml")}
 
 
+def has_block(folder: Path, script: str, sent: Collection[str]) -> bool:
+    """Whether a script of the folder has a block of its own, which is read only if the user names the script."""
+    try:
+        return script in sent and bool(toml_text.of_script(_decoded(Origins(folder, sent).read(script, _MOST), script)))
+    except ValueError:  # the user learns why by naming it
+        return True
+    except UsageError:
+        return False
+
+
 def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
     """Read the file and all that it refers to. Raises UsageError for what cannot work on a host, with file and line."""
     origins = Origins(folder, sent)

@@ -107,6 +107,26 @@ def test_the_user_is_asked_about_variables_that_engines_read_but_not_the_scripts
 
 
 @pytest.mark.holds("folder-asks")
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        *(
+            (f"{maker}_VISIBLE_DEVICES", True)
+            for maker in ("AMD", "HABANA", "ASCEND", "MTHREADS", "CAMBRICON", "LATER")
+        ),
+        *((name, True) for name in ("ASCEND_RUNTIME_MOUNTS", "ASCEND_RUNTIME_OPTIONS", "ASCEND_VNPU_SPECS")),
+        *((name, True) for name in ("NVIDIA_DRIVER_CAPABILITIES", "MTHREADS_DRIVER_CAPABILITIES", "NVIDIA_MIG_CONFIG")),
+        *((name, True) for name in ("DOCKER_RESOURCE_GPU", "NVIDIA_IMEX_CHANNELS", "NVIDIA_REQUIRE_CUDA")),
+        *((f"{name}_VISIBLE_DEVICES", False) for name in ("CUDA", "HIP", "ROCR", "ASCEND_RT")),
+        *((name, False) for name in ("ASCEND_LAUNCH_BLOCKING", "AMD_LOG_LEVEL", "HABANA_LOGS", "VISIBLE_DEVICES")),
+    ],
+)
+def test_every_makers_container_runtime_is_asked_for_and_no_setting_of_a_script(tmp_path, name, asked):
+    line = f"variable {name}=all, which the container engines on the hosts read"
+    assert lines_of(replace(Job(), environment={name: "all"}), folder=tmp_path) == [line] * asked
+
+
+@pytest.mark.holds("folder-asks")
 def test_the_user_is_asked_about_sent_files_and_variables_and_include_stays_in_the_folder(tmp_path):
     (tmp_path / ".env").write_text("PASSED\nGIVEN=1\n")
     (tmp_path / "key.pem").write_text("x")

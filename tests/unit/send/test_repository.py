@@ -62,6 +62,28 @@ def test_settings_of_many_empty_lines_are_read_at_once(folder):
         assert not repository.look(folder).dirty
 
 
+@pytest.mark.parametrize(
+    ("settings", "dirty"),
+    [
+        ("[core] filemode = false\n", False),
+        ("[core]filemode=0\n", False),
+        ('[core]\nFileMode = "false" # a disk of Windows\n', False),
+        ("[core]\nfilemode =\n", False),
+        ("[core]\nfilemode = false\n[core]\nfilemode = true\n", True),
+        ("[other]\nfilemode = false\n", True),
+        ('[core "other"]\nfilemode = false\n', True),
+        ('[core]\neditor = "\\\nfilemode = false"\n', True),
+        ("[include]\npath = without_modes\n", True),
+    ],
+)
+def test_settings_are_read_as_git_reads_them_without_the_files_that_they_name(folder, settings, dirty):
+    (folder / ".git/without_modes").write_text("[core]\nfilemode = false\n")
+    with (folder / ".git/config").open("a") as file:
+        file.write(settings)
+    (folder / "train.py").chmod(0o755)
+    assert repository.look(folder).dirty == dirty
+
+
 def test_the_diff_covers_only_the_files_that_are_sent(folder):
     (folder / "train.py").write_text("lr = 0.2\n")
     (folder / "data/big.bin").write_text("changed\n")

@@ -5,6 +5,10 @@ from contextlib import nullcontext
 import pytest
 
 from deploy.core.errors import UsageError
+from deploy.report import packages
+from deploy.report.console import Console
+from deploy.send.folder import folder_look
+from deploy.send.folder.credentials import SendChoice
 from deploy.send.packages import project_file, requirements
 from deploy.send.packages.from_source import git
 from lab.waiting import spending_little
@@ -114,6 +118,12 @@ def test_a_script_lists_its_packages_in_its_own_block(tmp_path):
         ("import fire\n", "lists no dependencies"),
         (BLOCK.format("#   1,\n"), "lists no dependencies"),
         (BLOCK.format("#   fire,\n"), "Invalid value"),
+        (
+            "import os\n" + BLOCK.format("#   'fire',\n").replace("# ///\n", ""),
+            r"train\.py: its `# /// script` block: line 2 begins it, .*: add the line `# ///` after its last line",
+        ),
+        (BLOCK.format("#   'fire',\n").replace("# ]", "#]"), "line 1 begins it, and nothing ends it"),
+        (BLOCK.format("") + BLOCK.format(""), "line 7 begins another one"),
         (BLOCK.format("").replace("# ///\n", "# [tool.uv]\n# ///\n"), r"has a \[tool\] table"),
         (BLOCK.format('#   "./missing",\n'), r"train\.py:4: \./missing"),
         (BLOCK.format('#   " --index-url http://x/",\n'), r"lists  --index-url http://x/, an option of pip"),
@@ -123,6 +133,32 @@ def test_a_script_whose_block_cannot_be_used_is_refused(tmp_path, text, told):
     folder, sent = project(tmp_path, **{"train.py": text})
     with pytest.raises(UsageError, match=told):
         requirements.read(folder, "train.py", sent)
+
+
+@pytest.mark.parametrize(
+    ("block", "more", "wanted", "told"),
+    [
+        (BLOCK.format("#   'fire',\n"), {}, "", "--requirements 'my train.py' installs them\n"),
+        (BLOCK.format("#   'fire',\n"), {"requirements.txt": "x\n"}, "", "installs them instead\n"),
+        (BLOCK.format("#   'fire',\n").replace("# ///\n", ""), {}, "", "installs them\n"),
+        (BLOCK.format("#   'fire',\n"), {}, "no", ""),
+        ("import fire\n", {}, "", ""),
+    ],
+)
+def test_a_script_whose_block_is_not_read_is_named(tmp_path, capsys, block, more, wanted, told):
+    """Once the run started without these packages, and only the ImportError said so."""
+    folder, _ = project(tmp_path, **{"my train.py": block, **more})
+    look = folder_look.look_at(folder, SendChoice())
+    packages.read_requirements(wanted, folder, look, Console(), ("./my train.py", "--lr", "1"))
+    assert told in (printed := capsys.readouterr().err)
+    assert ("# /// script" in printed) == bool(told)
+
+
+def test_the_last_end_among_consecutive_comments_closes_the_block(tmp_path):
+    """As PEP 723 says, so that a block may hold the text of another."""
+    own = '# /// script\n# dependencies = [\'fire\']\n#\n# more = """\n# ///\n# """\n# ///\n'
+    folder, sent = project(tmp_path, **{"train.py": own})
+    assert requirements.read(folder, "train.py", sent).files[0][1].decode().split() == ["fire"]
 
 
 def test_a_block_whose_packages_are_written_with_escapes_costs_little_time(tmp_path):

@@ -1,5 +1,6 @@
 """A run as a JobSet and as a TrainJob: each field exists in the published models, and Muster's promises hold."""
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -131,6 +132,20 @@ def test_musters_own_trainer_needs_no_folder_and_no_gpu(kind):
 def test_options_that_a_manifest_cannot_express_are_refused_by_name(folder, capsys, given, what):
     with pytest.raises(UsageError, match=what):
         exported(capsys, **given)
+
+
+@KINDS
+def test_a_script_that_no_pod_has_is_refused_and_one_in_a_mount_is_not(kind, folder, tmp_path_factory, capsys):
+    """Its path is one of this machine; each pod once ended with "no such file", even below /workspace."""
+    other = tmp_path_factory.mktemp("other") / "other.py"
+    other.write_text("")
+    for path in (str(other), os.path.relpath(other)):
+        with pytest.raises(UsageError, match=r"the folder that the image holds as /workspace") as refused:
+            exported(capsys, to=kind, image="x", script=path)
+        assert os.path.dirname(path) in refused.value.hint
+    made = exported(capsys, to=kind, image="x", script=str(other), mount=(f"/data:{other.parent}",))
+    assert str(other) in str(made)
+    assert "train.py" in str(exported(capsys, to=kind, image="x", script=str(folder / "train.py")))
 
 
 @KINDS

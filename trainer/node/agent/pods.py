@@ -9,6 +9,7 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     roles that are not in the form that `muster export` writes.
     """
     nodes, place = number(given, "PET_NNODES", 1), number(given, "PET_NODE_RANK", 0)
-    run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
+    run = given.get("MUSTER_RUN_ID") or _run_name(given)
     made = slurm.unplanned_node_variables(arguments, slurm.ranks_of(given))
     made |= {"MUSTER_RUN_ID": run, "MUSTER_RUN_DIR": str(here / "runs" / run)}
     if nodes > 1:
@@ -48,6 +49,16 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
         made |= slurm.rendezvous_variables(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
         made["MUSTER_NODE"] = _node_name(place)
     return slurm.missing_variables(given, arguments, made) | (_of_role(given) if ROLES in given else {})
+
+
+def _run_name(given: Mapping[str, str]) -> str:
+    """The run's name, the same in all pods: torchrun's id of the job, or else the first pod's name or address."""
+    name, address = given.get("PET_RDZV_ID", ""), given["PET_MASTER_ADDR"]
+    if name in ("", "none"):  # torchrun's word for no id
+        name = address.partition(".")[0]
+        if re.fullmatch("[0-9.]+|.*:.*", address):  # other jobs may meet there too, at other ports
+            name = f"at-{address}-{given.get('PET_MASTER_PORT') or _PORT}"
+    return re.sub("[^A-Za-z0-9_-]+", "-", name)
 
 
 def _node_name(place: int) -> str:

@@ -48,6 +48,25 @@ def test_given_variables_stay_and_a_missing_run_folder_is_made_up(resolved):
     assert not pods.variables(given, SCRIPT, Path("/x")).keys() & {"MUSTER_RUN_DIR", "PET_MAX_RESTARTS"}
 
 
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "4711"}, "at-127-0-0-1-4711"),
+        ({"PET_MASTER_ADDR": "10.0.0.4", "PET_MASTER_PORT": ""}, "at-10-0-0-4-29500"),
+        ({"PET_MASTER_ADDR": "fd00::1:2"}, "at-fd00-1-2-29500"),
+        ({"PET_MASTER_ADDR": "10.0.0.4", "PET_RDZV_ID": "my job/7"}, "my-job-7"),
+        ({"PET_RDZV_ID": "none"}, "train-node-0-0"),
+        ({"PET_MASTER_ADDR": "3com.lab"}, "3com"),
+        ({"PET_MASTER_ADDR": "10.0.0.4", "MUSTER_RUN_ID": "mine"}, "mine"),
+    ],
+)
+def test_a_run_folder_at_an_address_is_named_after_all_of_it_or_the_jobs_id(resolved, more, name):
+    """Two jobs on one machine once shared the folder runs/127, each with the other's checkpoints."""
+    made = {**GIVEN, **more, **pods.variables({**GIVEN, **more}, SCRIPT, Path("/x"))}
+    assert (made["MUSTER_RUN_DIR"], made["MUSTER_RUN_ID"]) == (f"/x/runs/{name}", name)
+    assert made["PET_RDZV_ID"] == more.get("PET_RDZV_ID", name)
+
+
 def test_a_command_that_starts_its_ranks_itself_runs_once_and_knows_how_many(resolved):
     made = pods.variables(GIVEN, ["--script", "--per-node", "bash", "run.sh"], Path("/x"))
     assert (made["PET_NPROC_PER_NODE"], made["MUSTER_LAUNCHER_RANKS"]) == ("1", "8")
