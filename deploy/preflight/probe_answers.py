@@ -153,6 +153,7 @@ _GPUS = record(
         "rows": array(_gpu, 256),
         "error": words(),
         "seconds": _SECONDS,
+        "absent": flag,
         "devices": flag,
         "amd": flag,
         "code": whole(least=-999),

@@ -20,6 +20,7 @@ from ..core.errors import SIGNALLED
 from ..core.facts import ended_how
 from ..core.program import host_fields
 from ..core.text import amount, in_seconds, listed, several
+from ..host.reached import NoAnswer
 from ..job.option_words import command_of
 from . import nccl_log, refusals
 from .networks import is_overlay
@@ -48,14 +49,13 @@ _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a phase went on one host: its answer; or `fault`, why there is none. `kind`: the kind of an SSH fault.
+    """How a phase went on one host: its answer; or `fault`, why there is none.
 
     `waits`: the host was still waiting for another one that had failed.
     """
 
     answer: Facts = field(default_factory=dict)
-    fault: str = ""
-    kind: str = ""
+    fault: NoAnswer | None = None
     waits: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Outcome:
     def errors(self) -> list[str]:
         """The text of each failure; for a rank that died without an error, how it died."""
         failed = [rank for rank in self.ranks if not rank.get("right")]
-        first = [word for word in (self.fault, self.answer.get("error", "")) if word]
+        first = [word for word in (self.fault and self.fault.text, self.answer.get("error")) if word]
         return first + [rank.get("error") or _died(rank) for rank in failed]
 
 
@@ -207,7 +207,7 @@ def _died(rank: Facts) -> str:
 def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
     """Return the finding for a host that failed by itself."""
     if outcome.fault:
-        return _lost(host, outcome, scene)
+        return _lost(host, outcome.fault, scene)
     failed = [rank for rank in outcome.ranks if not rank.get("right")]
     own = [rank for rank in failed if not VICTIM.search(rank.get("error") or _died(rank))]
     rank: Facts = next(iter([*own, *failed]), {})
@@ -218,18 +218,18 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
     return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, step, evidence, scene)
 
 
-def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
+def _lost(host: str, fault: NoAnswer, scene: Scene) -> Finding:
     """Return the finding for a host whose container stopped answering."""
-    if outcome.kind == "slow":
+    if fault.kind in ("slow", "unstarted"):
         return find(
             "proof-failed",
             host,
-            f"the rehearsal did not start in time: {outcome.fault}",
+            f"the rehearsal did not start in time: {fault.text}",
             f"on {host}: time docker run --rm IMAGE true; uptime",
             UNKNOWN,
             symptom="a start that takes minutes",
         )
-    code, last = refusals.parse_end(outcome.fault) or (-1, "")
+    code, last = fault.ended or (-1, "")
     if docker_faults.gives_no_connection(last):  # a run starts there all the same, because it attaches to no container
         return find(
             "no-proof",
@@ -243,7 +243,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
     if code > SIGNALLED:
         words = _died({"signal": code - SIGNALLED, "words": last})
         return _finding(host, f"{host}: the run's container died: {words}", words, "", (), scene)
-    text = f"{host}: the rehearsal ended: {outcome.fault}"
+    text = f"{host}: the rehearsal ended: {fault.text}"
     step = "write" if "mkdir" in last or "rehearsal-" in last else ""
     return _finding(host, text, last, step, (), scene)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import DeployError
+from ...host.reached import NoAnswer
 from .. import probe_answers
 from ..rehearsal import VICTIM, Outcome
 from ..request import Facts
@@ -65,7 +66,7 @@ def _phase(
             answer = probe_answers.read("rehearsal", shell.read(limit_s))
             ended.put((shell.name, Outcome(answer)))
         except DeployError as failed:
-            ended.put((shell.name, Outcome({}, failed.message, getattr(failed, "kind", ""))))
+            ended.put((shell.name, Outcome({}, NoAnswer.of(failed))))
 
     for shell in shells:
         threading.Thread(target=ask, args=(shell,), daemon=True, name=f"muster-rehearsal-{shell.name}").start()

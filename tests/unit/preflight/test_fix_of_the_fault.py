@@ -8,6 +8,7 @@ from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
 from deploy.door.faults import FaultPlace
+from deploy.host.reached import NoAnswer
 from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge, refusals, rehearsal
 from deploy.preflight.checks import hosts as host_checks
@@ -111,7 +112,9 @@ def test_a_folder_name_with_blanks_is_quoted_in_the_fix():
 
 
 def test_a_host_is_named_first_even_if_its_name_begins_the_sentence():
-    assert refusals.of_fault("login", "ssh-shell", "login works, no command does", "").text.startswith("login: login")
+    assert refusals.of_fault("login", NoAnswer("ssh-shell", "login works, no command does")).text.startswith(
+        "login: login"
+    )
 
 
 @pytest.mark.parametrize("letters", [["rw"] * 3, ["rwf"] * 3, ["rwe"] * 3])

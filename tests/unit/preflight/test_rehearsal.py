@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from deploy.core.errors import CommandEnded
+from deploy.host.reached import NoAnswer
 from deploy.preflight.rehearsal import Outcome, Scene, findings, summary
 from tests.unit.preflight import public_logs
 
@@ -103,7 +105,7 @@ def test_a_failure_with_several_possible_causes_is_quoted_and_not_sure(failed, c
     [(137, "memory-low", "SIGKILL"), (139, "proof-failed", "SIGSEGV"), (132, "proof-failed", "SIGILL")],
 )
 def test_a_container_ended_by_a_signal_is_reported_with_the_signals_name(code, cause, words):
-    told = found(b=Outcome({}, f"`sh ...` ended with code {code}: "))
+    told = found(b=Outcome({}, NoAnswer.of(CommandEnded("`sh ...`", code, ""))))
     assert (told[0].cause, told[0].hosts) == (cause, ("b",))
     assert words in told[0].text
 
@@ -112,7 +114,7 @@ def test_a_container_that_does_not_start_is_judged_from_the_engines_error():
     words = (
         "docker: Error response from daemon: invalid mount config for type bind: bind source path does not exist: /x."
     )
-    assert found(c=Outcome({}, f"`sh ...` ended with code 125: {words}"))[0].cause == "mount-missing"
+    assert found(c=Outcome({}, NoAnswer.of(CommandEnded("`sh ...`", 125, words))))[0].cause == "mount-missing"
 
 
 def test_a_host_that_did_not_join_is_named_with_the_link_that_failed():
@@ -156,7 +158,10 @@ def test_a_slow_sum_over_an_overlay_is_only_a_warning():
 
 
 def test_a_slow_engine_is_not_reported_as_broken():
-    assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
+    assert (
+        found(b=Outcome({}, NoAnswer("ssh-slow", "b: `sh` sent nothing for 150 s", kind="slow")))[0].level
+        == "could not tell"
+    )
 
 
 def test_without_torch_nothing_is_rehearsed_and_a_broken_torch_is_quoted():
