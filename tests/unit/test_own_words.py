@@ -26,8 +26,8 @@ OTHERS = {
     "Fatal Python error: ", "from multiprocessing.", "Download complete", "[GPU is lost]", "[GPU requires reset]",
     "fatal: Could not read from remote repository", "Error response from daemon: ",
 }  # fmt: skip
-# Our own messages, in code that is still to be rewritten. This list only gets shorter.
-OURS = {"write to "}
+# The reader of recordings of an older format, which have some facts only in sentences.
+OF_OLD = {"deploy/preflight/format_1.py"}
 SEARCHES = {"startswith", "endswith", "partition", "rpartition", "split", "rsplit", "find", "index", "removeprefix",
             "removesuffix", "count"}  # fmt: skip
 _SENTENCE = re.compile(r"[A-Za-z-]+ [a-z-]|^ [a-z]+ $")
@@ -62,7 +62,8 @@ def test_no_program_decides_from_its_own_messages() -> None:
     own = {}
     for top in ("deploy", "trainer", "muster"):
         for path in sorted((HOME / top).rglob("*.py")):
-            own[str(path.relative_to(HOME))] = set(searched(nodes(path))) - OTHERS - OURS
+            if (name := str(path.relative_to(HOME))) not in OF_OLD:
+                own[name] = set(searched(nodes(path))) - OTHERS
     assert not {name: sentences for name, sentences in own.items() if sentences}, "say it in a field of its own"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...core.errors import DeployError
 from ...host.reached import NoAnswer
 from .. import probe_answers
-from ..rehearsal import VICTIM, Outcome
+from ..rehearsal import Outcome
 from ..request import Facts
 from . import text
 from .text import ProbeStream
@@ -79,7 +79,7 @@ def _phase(
         except queue.Empty:
             break
         outcomes[host] = outcome
-        if grace_s is not None and any(not VICTIM.search(words) for words in outcome.errors):
+        if grace_s is not None and outcome.has_own_error:
             end = min(end, time.monotonic() + grace_s)
     # A host that still waits for a failed host has no answer.
     return {shell.name: outcomes.get(shell.name, Outcome({}, waits=True)) for shell in shells}

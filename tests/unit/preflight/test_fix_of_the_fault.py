@@ -103,7 +103,7 @@ def test_a_folder_name_with_blanks_is_quoted_in_the_fix():
     resources = facts(1)["resources"]
     full = judge(answers(change={"b": {"resources": {**resources, "disk": {**resources["disk"], home: no_room}}}}))
     lacking = host_checks.homes({"b": dataclasses.replace(FACTS, home=home, inodes=1, room=1)})
-    rank = {"local": 0, "step": "write", "error": "no space left on device [x; 0 MB free]"}
+    rank = {"local": 0, "step": "write to x", "at": "write", "error": "no space left on device", "seen": ["disk_full"]}
     failed = rehearsal.Outcome({"phase": "alone", "torch": "2.13", "ranks": [rank]})
     rehearsed = rehearsal.findings({"b": failed}, rehearsal.Scene(("a", "b"), "gloo", "", {"b": home}))
     fixes = [each.fix for each in (*full.faults, *lacking, *rehearsed)]
