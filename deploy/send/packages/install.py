@@ -437,10 +437,6 @@ def _to_describe(source: Source) -> Source:
 def hint(words: str) -> str:
     """The next step for the user, after uv's words."""
     low = words.lower()
-    if re.search("excludes .* of the base", low):
-        loosen = f"loosen that line; or {resolve.OTHER_TORCH.format('that version', 'TAG')}"
-        narrow = "uv.lock:" in low and "pyproject.toml:" not in low
-        return f"--requirements pyproject.toml, if that allows it; {loosen}" if narrow else loosen
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if docker_faults.disk_is_full(words):
