@@ -335,25 +335,16 @@ class Resolving:
 
     def _explained(self, words: str) -> Failed:
         """uv's words, after the user's lines that exclude the base's packages; only those that uv mentions, if any."""
-        notes, of_base = dict[str, tuple[str, str]](), self._of_base
+        notes, base = dict[str, tuple[str, str]](), self._of_base
         for path, text in self._texts.items():
             for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
                 asked = _asked(before, line)
-                word = NAME.match(asked)
-                name = normal(word[1]) if word else ""
-                if name in of_base and self._excludes(asked):
-                    notes[f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base"] = (
-                        path,
-                        asked,
-                    )
+                name = normal(word[1]) if (word := NAME.match(asked)) else ""
+                if name in base and self._excludes(asked):
+                    notes[f"{path}:{number}: `{line.strip()}` excludes {name} {base[name]} of the base"] = path, asked
         # a uv.lock may have a line for each Python
         named = {note: where for note, where in notes.items() if where[1] in words} or notes
-        fault = Failed("\n".join([*named, words]))
-        if named:
-            fault.hint = f"loosen that line; or {OTHER_TORCH.format('that version', 'TAG')}"
-            if all(path.endswith("uv.lock") for path, _ in named.values()):
-                fault.hint = f"--requirements pyproject.toml, if that allows it; {fault.hint}"
-        return fault
+        return Failed("\n".join([*named, words]), [path for path, _ in named.values()])
 
     def _excludes(self, line: str) -> bool:
         file = self._scratch / "one.txt"
