@@ -26,7 +26,7 @@ def facts(place, **more):
         "port_range": [32768, 60999],
         "environment": {},
         "software": {"python": "3.11.7", "torch": "2.13.0"},
-        "gpus": {"error": "nvidia-smi: not found", "devices": False},
+        "gpus": {"absent": True, "devices": False},
         "leftovers": [],
         "rdma": [],
         "resources": {

@@ -60,6 +60,14 @@ class Refused(DeployError):
         super().__init__(message, hint, REFUSED)
 
 
+class CommandEnded(DeployError):
+    """A command ended that should have gone on; `ended` has its exit code (-1: not known) and its last words."""
+
+    def __init__(self, what: str, code: int | None, last_words: str) -> None:
+        self.ended = -1 if code is None else code, last_words
+        super().__init__(f"{what} ended with code {self.ended[0]}: {last_words}")
+
+
 class EngineLost(DeployError):
     """The Docker engine stopped answering during a run."""
 

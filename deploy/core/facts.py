@@ -69,9 +69,14 @@ class RunFacts:
     bytes: int
 
 
-def ended_how(code: int) -> str:
-    """An exit code in words: `was killed by SIGKILL` for -9 (137 from a container), or `ended with code 1`."""
+def exit_code(code: int, verb: str = "") -> str:
+    """An exit code in words: `was killed by SIGKILL` for -9 (137 from a container), or `code 1` after the verb."""
     number = -code if code < 0 else code - SIGNALLED if code > SIGNALLED else 0
     if number in SIGNALS:
         return f"was killed by {SIGNALS[number]}"
-    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return f"was killed by signal {-code}" if code < 0 else f"{verb}code {code}"
+
+
+def ended_how(code: int) -> str:
+    """How a process ended, from its exit code: `was killed by SIGKILL`, or `ended with code 1`."""
+    return exit_code(code, "ended with ")

@@ -7,7 +7,7 @@ from .errors import UsageError
 # Raise a number if today's reader would misread what a new writer writes; tests/golden/ has a folder of each format.
 # In containers of format 1 the agent's package is `trainer`, not `muster.trainer` (host/commands.py: node_program).
 # The record of a run folder of format 1 calls the run's backend `ground` (run/files/record.py).
-RUN_FOLDER, LABELS, CLUSTER_FILE, ANSWERS, ALLOWED = 2, 2, 1, 1, 1
+RUN_FOLDER, LABELS, CLUSTER_FILE, ANSWERS, ALLOWED = 2, 2, 1, 2, 1
 _UPDATE = "update Muster here: `git pull` in its checkout, or `pip install --upgrade` from it"
 
 

@@ -37,6 +37,7 @@ Kind = Literal[
     "no-library",
     "sessions",
     "slow",
+    "unstarted",
     "hung",
     "flood",
     "lost",
@@ -196,6 +197,11 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
         "ssh-slow",
         "{detail}",
         "the command may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
+    ),
+    "unstarted": (
+        "ssh-slow",
+        "{detail}",
+        "`time {ssh} {target} true`; in ~/.bashrc there, as the first line: [ -t 0 ] || return",
     ),
     "hung": ("folder-silent", "{detail}", "on {host}: {fix}"),
     "flood": (

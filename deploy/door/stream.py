@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ..core.errors import DeployError
+from ..core.errors import CommandEnded, DeployError
 from ..core.text import amount, in_seconds, last_line
 from . import command, framing
 from .connection import Master
@@ -138,7 +138,7 @@ class LineStream(_Talk):
     def _slow(self, wait_s: float) -> SshFault:
         if not self._started:
             why = f"its login shell did not start a command within {in_seconds(wait_s)}: a start-up file may be waiting"
-            return fault("slow", self._where, why)
+            return fault("unstarted", self._where, why)
         return fault("slow", self._where, f"`{self._shown}` sent nothing for {in_seconds(wait_s)}")
 
     def _over(self) -> DeployError:
@@ -149,4 +149,4 @@ class LineStream(_Talk):
         if code is None and not self._master.is_open:
             return fault("lost", self._where, f" while `{self._shown}` ran ({self._master.why_gone()})")
         last = last_line(words.decode(errors="replace"))
-        return DeployError(f"`{self._shown}` ended with code {-1 if code is None else code}: {last}")
+        return CommandEnded(f"`{self._shown}`", code, last)

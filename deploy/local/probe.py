@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ..core import fields
-from ..core.errors import DeployError
+from ..core.errors import CommandEnded, DeployError
 from ..core.text import in_seconds, last_line
 from ..preflight.probe import text as program_text
 
@@ -87,7 +87,7 @@ class LocalProbe:
                 self._process.wait(1.0)
             stderr = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
         words = last_line(stderr.decode(errors="replace"))
-        return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {words}")
+        return CommandEnded(f"{self.name}: the probe", self._process.poll(), words)
 
     def __enter__(self) -> LocalProbe:
         return self

@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from ..core import formats
+from ..host.reached import NoAnswer
 from . import prediction
+from .format_1 import of_format_1
 from .probe.probe import WAIT_S
 from .request import Facts, PreflightRequest
 
@@ -113,7 +115,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all hosts. `facts`: by host, in the hosts' order. `faults`: a host without facts -> cause, text.
+    """The answers of all hosts. `facts`: by host, in the hosts' order. `faults`: a host without facts -> why.
 
     clocks: how many seconds each host's clock is ahead of this machine's, and the possible error. networks: if the
     hosts share several networks, what each network carries (networks.py), first the one that the routes use. often: for
@@ -126,7 +128,7 @@ class Answers:
     listens: Mapping[str, Facts] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    faults: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    faults: Mapping[str, NoAnswer] = field(default_factory=dict)
     control: Mapping[str, Facts] = field(default_factory=dict)
     seconds: float = 0.0
     networks: tuple[Facts, ...] = ()
@@ -213,8 +215,10 @@ class Answers:
         Raises UsageError, which names `what`, for a format newer than this Muster knows.
         """
         formats.refuse_newer(what, value.get("format"), formats.ANSWERS)
+        value = value if value.get("format", 1) > 1 else of_format_1(value)
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
-        rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
+        rest = {name: value[name] for name in ("facts", "listens", "control", "seconds") if name in value}
+        rest["faults"] = {host: NoAnswer(*fault) for host, fault in value.get("faults", {}).items()}
         clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}
         rest["networks"] = tuple(value.get("networks", ()))
         rest["often"] = tuple((row[0], row[1], row[2], row[3]) for row in value.get("often", ()))

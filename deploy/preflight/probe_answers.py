@@ -153,6 +153,7 @@ _GPUS = record(
         "rows": array(_gpu, 256),
         "error": words(),
         "seconds": _SECONDS,
+        "absent": flag,
         "devices": flag,
         "amd": flag,
         "code": whole(least=-999),
@@ -249,6 +250,10 @@ _RANK = record(
         "seconds": _SECONDS,
         "world": whole(1 << 20),
         "nccl": array(_plain(200), 80),
+        "at": text(20, r"[a-z]+"),
+        "missed": whole(1 << 20),
+        "mb": whole(),
+        "seen": array(text(20, r"[a-z_]+"), 20),
     },
 )
 _REHEARSAL = record(

@@ -5,7 +5,6 @@ A finding's text shows the error as it was. Its cause is certain only if the too
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,27 +13,25 @@ from ..causes.finding import Finding, find, unsure
 from ..causes.table import row_of
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
+from ..host.reached import NoAnswer
 from .answers import Answers
 
 NOT_STARTED = "the run does not start there"
-# A server that accepts none of the keys does not say why, so the cause is only inferred.
-_NO_KEY = "accepts none of your keys"
-# This comes from the dynamic loader's own message, which has only one meaning.
-_NO_LIBRARY = " lacks the library "
+# A kind of SSH fault -> whether it proves its cause: a server that accepts none of the keys does not say why, and a
+# time limit of Muster's own proves no fault of the host, but the dynamic loader's message has only one meaning.
+_SURE = {"key-rejected": False, "slow": False, "no-library": True}
 # How messages of Muster's own scripts begin if the script has tested the fact itself.
 _OF_OUR_SCRIPTS = ("this docker ", "this engine ", "no answer within", "docker: not found")
 
 
-def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
-    """Return the finding for a host that did not answer. `text`: what was seen, without any conclusion from it."""
-    text = text if text.startswith(f"{host}:") else f"{host}: {text}"
-    finding = find(slug, (host,), text, hint, symptom=NOT_STARTED, group="hosts")
-    # If Muster's own time limit has passed, that proves no fault of the host.
-    late = "sent nothing for" in text
-    inferred = (row_of(slug).without_reason and _NO_LIBRARY not in text) or _NO_KEY in text
-    if slug == "process-limits":  # the probe crashed, and a limit was found that would explain it
+def of_fault(host: str, fault: NoAnswer) -> Finding:
+    """Return the finding for a host that did not answer. Its text is what was seen, without any conclusion from it."""
+    text = fault.text if fault.text.startswith(f"{host}:") else f"{host}: {fault.text}"
+    finding = find(fault.cause, (host,), text, fault.hint, symptom=NOT_STARTED, group="hosts")
+    if fault.cause == "process-limits":  # the probe crashed, and a limit was found that would explain it
         return replace(unsure(finding), or_else=("another crash of Python or of a library",))
-    return unsure(finding) if late or inferred else finding
+    sure = _SURE.get(fault.kind, not row_of(fault.cause).without_reason)
+    return finding if sure else unsure(finding)
 
 
 def of_words(host: str, group: str, what: str, words: str, instead: str = "probe-died") -> Finding:
@@ -65,12 +62,6 @@ def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
     return replace(likely, or_else=("an engine that should run at that address, and does not",))
 
 
-def parse_end(message: str) -> tuple[int, str] | None:
-    """Return the exit code and the last words from a message about a command that ended; None for any other text."""
-    match = re.search(r"(?:`|the probe) ended with code (-?\d+): (.*)", message, re.DOTALL)
-    return (int(match[1]), match[2].strip()) if match else None
-
-
 def describe_end(what: str, code: int) -> str:
     """Describe how a program in a container ended; 125 is Docker's own code."""
     return (
@@ -80,9 +71,9 @@ def describe_end(what: str, code: int) -> str:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Yield one finding for each host that did not answer."""
-    for host, (slug, words) in answers.faults.items():
-        text, _, hint = words.partition("\n")
-        if end := parse_end(words) if slug == "probe-died" else None:
-            yield of_words(host, "hosts", describe_end("the probe", end[0]), end[1])
+    for host, fault in answers.faults.items():
+        if fault.ended and fault.cause == "probe-died":
+            code, words = fault.ended
+            yield of_words(host, "hosts", describe_end("the probe", code), words)
         else:
-            yield of_fault(host, slug, text, hint)
+            yield of_fault(host, fault)

@@ -20,14 +20,15 @@ from ..core.errors import SIGNALLED
 from ..core.facts import ended_how
 from ..core.program import host_fields
 from ..core.text import amount, in_seconds, listed, several
+from ..host.reached import NoAnswer
 from ..job.option_words import command_of
 from . import nccl_log, refusals
 from .networks import is_overlay
 from .request import Facts
 
 # Errors of a rank that lost another rank, or waited for it in vain.
-VICTIM = re.compile(
-    r"closed by peer|reset by peer|timed? ?out|did not come within|recv, got 0 bytes|broken pipe|did not end in time|"
+_VICTIM = re.compile(
+    r"closed by peer|reset by peer|timed? ?out|recv, got 0 bytes|broken pipe|"
     r"remote process exited|connection was (?:likely )?closed|failed to (?:send|recv)",
     re.IGNORECASE,
 )
@@ -41,21 +42,19 @@ _REMEDY = {
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
 # If an all_reduce is slower than both of these limits, no run can train.
-_SUMMED, _CRAWL_S, _CRAWL_MBIT = re.compile(r"all_reduce of (\d+) MB"), 10.0, 20.0
-_MISSED = re.compile(r"node (\d{1,5}) did not come")
+_CRAWL_S, _CRAWL_MBIT = 10.0, 20.0
 _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a phase went on one host: its answer; or `fault`, why there is none. `kind`: the kind of an SSH fault.
+    """How a phase went on one host: its answer; or `fault`, why there is none.
 
     `waits`: the host was still waiting for another one that had failed.
     """
 
     answer: Facts = field(default_factory=dict)
-    fault: str = ""
-    kind: str = ""
+    fault: NoAnswer | None = None
     waits: bool = False
 
     @property
@@ -72,9 +71,18 @@ class Outcome:
     @property
     def errors(self) -> list[str]:
         """The text of each failure; for a rank that died without an error, how it died."""
-        failed = [rank for rank in self.ranks if not rank.get("right")]
-        first = [word for word in (self.fault, self.answer.get("error", "")) if word]
-        return first + [rank.get("error") or _died(rank) for rank in failed]
+        return [_words(rank) for rank in self.failures]
+
+    @property
+    def failures(self) -> list[Facts]:
+        """The answer of each rank that failed, and each error that is of no rank."""
+        first = [{"error": word} for word in (self.fault and self.fault.text, self.answer.get("error")) if word]
+        return [*first, *(rank for rank in self.ranks if not rank.get("right"))]
+
+    @property
+    def has_own_error(self) -> bool:
+        """Whether an error shows more than that another host was missing."""
+        return not all(map(_is_victim, self.failures))
 
 
 @dataclass(frozen=True)
@@ -143,11 +151,10 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     """Yield a finding if the all_reduce worked but took so long that a run's steps would take minutes or time out."""
     ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks if rank.get("seconds")]
     slowest = max(ranks, key=lambda rank: rank["seconds"], default={})
-    size = _SUMMED.fullmatch(str(slowest.get("step", "")))
     seconds = slowest.get("seconds", 0.0)
-    if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
+    if len(scene.hosts) < 2 or seconds < _CRAWL_S or 8 * slowest.get("mb", 0) / seconds >= _CRAWL_MBIT:
         return
-    text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
+    text = f"the rehearsal's {slowest['step']} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{command_of('preflight', hosts=','.join(scene.hosts), bandwidth=True)} shows which link it is"
     # The user asks for --overlay if no other network connects the hosts: then its slowness is only a warning.
     if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:
@@ -195,7 +202,17 @@ def _has_own_fault(outcome: Outcome) -> bool:
     """Whether the host's own errors show a fault, and not only that another host was missing."""
     if outcome.waits:
         return False
-    return any(not VICTIM.search(words) for words in outcome.errors) or outcome.answer.get("phase") == "alone"
+    return outcome.has_own_error or outcome.answer.get("phase") == "alone"
+
+
+def _words(rank: Facts) -> str:
+    """Return what a failed rank reported."""
+    return str(rank.get("error") or _died(rank))
+
+
+def _is_victim(rank: Facts) -> bool:
+    """Whether a failed rank only lost another rank, or waited for it in vain."""
+    return "missed" in rank or "late" in rank.get("seen", ()) or bool(_VICTIM.search(_words(rank)))
 
 
 def _died(rank: Facts) -> str:
@@ -207,29 +224,27 @@ def _died(rank: Facts) -> str:
 def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
     """Return the finding for a host that failed by itself."""
     if outcome.fault:
-        return _lost(host, outcome, scene)
-    failed = [rank for rank in outcome.ranks if not rank.get("right")]
-    own = [rank for rank in failed if not VICTIM.search(rank.get("error") or _died(rank))]
-    rank: Facts = next(iter([*own, *failed]), {})
-    words = rank.get("error") or (_died(rank) if rank else outcome.answer.get("error", "no answer"))
-    step = rank.get("step") or ("import torch" if not rank else "start")
-    where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 and rank else host
+        return _lost(host, outcome.fault, scene)
+    rank = next(iter(sorted(outcome.failures, key=_is_victim)), {"error": "no answer"})
+    words = _words(rank)
+    step = rank.get("step") or ("start" if outcome.ranks else "import torch")
+    where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 else host
     evidence = [f"{host}: {text}" for text in outcome.errors[:4] if text != words]
-    return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, step, evidence, scene)
+    return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, rank, evidence, scene)
 
 
-def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
+def _lost(host: str, fault: NoAnswer, scene: Scene) -> Finding:
     """Return the finding for a host whose container stopped answering."""
-    if outcome.kind == "slow":
+    if fault.kind in ("slow", "unstarted"):
         return find(
             "proof-failed",
             host,
-            f"the rehearsal did not start in time: {outcome.fault}",
+            f"the rehearsal did not start in time: {fault.text}",
             f"on {host}: time docker run --rm IMAGE true; uptime",
             UNKNOWN,
             symptom="a start that takes minutes",
         )
-    code, last = refusals.parse_end(outcome.fault) or (-1, "")
+    code, last = fault.ended or (-1, "")
     if docker_faults.gives_no_connection(last):  # a run starts there all the same, because it attaches to no container
         return find(
             "no-proof",
@@ -242,18 +257,16 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
         return refusals.of_words(host, "proof", refusals.describe_end("the run's container", code), last)
     if code > SIGNALLED:
         words = _died({"signal": code - SIGNALLED, "words": last})
-        return _finding(host, f"{host}: the run's container died: {words}", words, "", (), scene)
-    text = f"{host}: the rehearsal ended: {outcome.fault}"
-    step = "write" if "mkdir" in last or "rehearsal-" in last else ""
-    return _finding(host, text, last, step, (), scene)
+        return _finding(host, f"{host}: the run's container died: {words}", words, {}, (), scene)
+    text = f"{host}: the rehearsal ended: {fault.text}"
+    at = {"at": "write"} if "mkdir" in last or "rehearsal-" in last else {}
+    return _finding(host, text, last, at, (), scene)
 
 
-def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str], scene: Scene) -> Finding:
-    """Return the finding for a failure: its own words, then the cause that they suggest.
-
-    The cause is certain only if the words match `Sign.only`.
-    """
-    sign = sign_of(words, step)
+def _finding(host: str, seen: str, words: str, rank: Facts, evidence: Sequence[str], scene: Scene) -> Finding:
+    """Return the finding for a failure: its own words, then the cause that they and the rank's facts suggest."""
+    facts = rank.get("seen", ())
+    sign = sign_of(words, rank.get("at", ""), facts)
     if sign is None:
         return find(
             "proof-failed",
@@ -267,7 +280,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
     memory = scene.memory.get(host, "")
     runs = quote(scene.runs[host]) if host in scene.runs else "~/.muster/runs"
     fix = sign.fix.format(host=host, **host_fields(host), runs=runs, memory=f" (now {memory})" if memory else "")
-    sure = bool(sign.only.search(words))
+    sure = sign.proved_by(words, facts)
     text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
     finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")
     return finding if sure else unsure(finding)
@@ -324,8 +337,7 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
 
 def _absent(outcomes: Mapping[str, Outcome], scene: Scene) -> tuple[str, ...]:
     """Return the hosts that other hosts waited for at the rendezvous."""
-    texts = [text for outcome in outcomes.values() for text in outcome.errors]
-    numbers = {int(number) for text in texts for number in _MISSED.findall(text)}
+    numbers = {rank["missed"] for outcome in outcomes.values() for rank in outcome.failures if "missed" in rank}
     return tuple(host for place, host in enumerate(scene.hosts) if place in numbers)
 
 

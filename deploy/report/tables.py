@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..core.errors import DONE, STOPPED, DeployError
-from ..core.facts import RunFacts, ended_how
+from ..core.facts import RunFacts, exit_code
 from ..core.printable import console_line, one_line
 from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds, percent, step_words
 from ..host import status as host_status
@@ -237,7 +237,7 @@ def _state(node: NodeStatus) -> str:
     if node.code is None:
         return node.uptime.lower() if word == "running" else word
     ago = node.uptime.partition(") ")[2]
-    how = f" ({ended_how(node.code).removeprefix('ended with ')})" if word == "failed" else ""
+    how = f" ({exit_code(node.code)})" if word == "failed" else ""
     return f"{word}{how} {ago}".strip()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from deploy.host.reached import NoAnswer
 from deploy.preflight import Answers, PreflightRequest
 from lab.answers import HOSTS, answers, facts
 
@@ -98,5 +99,5 @@ def made_up() -> dict[str, Answers]:
     made["a long way"] = dataclasses.replace(well, links=tuple(late))
     some = {host: well.facts[host] for host in "ac"}
     for cause, words in _SILENT.items():
-        made[cause] = dataclasses.replace(well, facts=some, faults={"b": (cause, f"b: {words}")})
+        made[cause] = dataclasses.replace(well, facts=some, faults={"b": NoAnswer(cause, f"b: {words}")})
     return made

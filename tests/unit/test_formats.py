@@ -149,10 +149,32 @@ def test_cluster_file_format_1_is_read_and_a_newer_format_is_refused_before_unkn
 def test_answers_of_a_preflight_without_a_format_are_read_and_newer_ones_refused():
     kept = json.loads(json.dumps(answers().json()))
     assert kept["format"] == formats.ANSWERS
-    with pytest.raises(UsageError, match=r"answers\.json has format 2"):
+    with pytest.raises(UsageError, match=r"answers\.json has format 3"):
         Answers.of({**kept, "format": formats.ANSWERS + 1}, "answers.json")
     del kept["format"]
     assert judge(Answers.of(kept)) == judge(answers())
+
+
+@pytest.mark.parametrize(
+    ("cause", "words", "kind", "ended"),
+    [
+        ("probe-died", "b: the probe ended with code 1: OSError: [Errno 24] Too many open files", "",
+         (1, "OSError: [Errno 24] Too many open files")),
+        ("probe-died", "b: `python3 -c ...` ended with code -1: no message", "", (-1, "no message")),
+        ("probe-died", "b: `sh` sent nothing for 60 s", "slow", None),
+        ("ssh-key", "b: 10.0.0.2:22 accepts none of your keys for u: x\nmuster login", "key-rejected", None),
+    ],
+)  # fmt: skip
+def test_answers_of_format_1_that_had_facts_only_in_words_are_read(cause, words, kind, ended):
+    kept = json.loads(json.dumps(answers().json())) | {"format": 1, "faults": {"b": [cause, words]}}
+    kept["facts"]["a"]["gpus"] = {"error": "nvidia-smi: not found", "devices": True}
+    kept["listens"]["a"]["failed"] = {"29500": {"error": "in use", "holder": ""}}
+    seen = Answers.of(kept)
+    text, _, hint = words.partition("\n")
+    assert seen.faults == {"b": (cause, text, hint, kind, ended)}
+    assert (seen.facts["a"]["gpus"]["absent"], seen.facts["a"]["gpus"]["error"]) == (True, "")
+    assert seen.listened("a", "failed") == {"29500": {"error": "in-use", "holder": ""}}
+    assert {"port-busy", "gpu-runtime"} <= {finding.cause for finding in judge(seen).findings}
 
 
 def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone():

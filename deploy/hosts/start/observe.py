@@ -68,7 +68,8 @@ def _look(session: Session) -> str:
 def _require_engine(answer: str) -> str:
     """The answer of a host, when other hosts have an engine. Raises DockerFault if this host has none."""
     if host_facts.is_bare(answer):
-        raise docker_faults.unanswered("docker: not found, but other hosts of this run have an engine")
+        missing = docker_faults.cause_of_slug("docker-missing")
+        raise DockerFault(missing, f"{missing.what}, but other hosts of this run have an engine", missing.row.hint(""))
     return answer
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...causes import docker_faults
 from ...causes.finding import UNKNOWN, WARNING, Finding
 from ...causes.table import ROWS
 from ...core import fields, printable
@@ -18,7 +17,7 @@ from ...core.text import subject
 from ...door.session import Session, SshFault, open_all
 from ...host import commands as host_commands
 from ...host import run_user
-from ...host.reached import ReachedHosts, as_typed
+from ...host.reached import NoAnswer, ReachedHosts, as_typed
 from ...job.cluster import Cluster
 from ...job.load import refuse_unfit
 from ...job.option_words import command_of
@@ -72,10 +71,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
     options.say("connecting")
     cluster = _without_created_mounts(cluster)
     with open_all(cluster.hosts) as opened:
-        faults = {
-            host: (fault.slug if isinstance(fault, SshFault) else "ssh", _words(fault))
-            for host, fault in opened.faults.items()
-        }
+        faults = {host: NoAnswer.of(fault, "ssh") for host, fault in opened.faults.items()}
         sessions = list(opened.values.values())
         options.say("looking at the hosts")
         # Another launcher needs no container engine.
@@ -141,7 +137,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.are_all_bare(hosts.facts) else ""
     started = probes.probes(hosts, image, options.python)
     try:
-        faults = {**hosts.faults, **{host: _no_probe(fault) for host, fault in started.faults.items()}}
+        faults = {**hosts.faults, **{host: NoAnswer.of_probe(fault) for host, fault in started.faults.items()}}
         mounts = {session.name: container.mounts(session.host, hosts.job) for session in hosts.sessions if inside}
         targets = {host: [mount.target for mount in on_host] for host, on_host in mounts.items()}
         choose = options.choose and not options.request.endpoint
@@ -362,14 +358,3 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> Pr
         except DeployError:
             pass  # the probes find the same fault, with evidence
     return replace(request, where=where)
-
-
-def _no_probe(fault: DeployError) -> tuple[str, str]:
-    if isinstance(fault, SshFault) and fault.kind != "slow":
-        return fault.slug, _words(fault)
-    python = docker_faults.cause_of_slug("no-python").proved_by(fault.message)
-    return ("no-python" if python else "probe-died", _words(fault))
-
-
-def _words(fault: DeployError) -> str:
-    return "\n".join(filter(None, (fault.message, fault.hint)))

@@ -23,7 +23,7 @@ from ...door.session import Session, on_all
 from ...engine.compose import LABEL
 from ...host import commands
 from ...host.facts import HostFacts
-from ...host.reached import ReachedHosts
+from ...host.reached import NoAnswer, ReachedHosts
 from ...job.options import FLAG
 from ...preflight import Answers, refusals
 from ...preflight.checks import resources
@@ -35,8 +35,8 @@ _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)
 
 def hosts_without_connection(answers: Answers) -> dict[str, str]:
     """The hosts whose probe got no connection to its container, each with the Docker client's message."""
-    ends = {host: refusals.parse_end(text) for host, (_, text) in answers.faults.items()}
-    return {host: end[1] for host, end in ends.items() if end and docker_faults.gives_no_connection(end[1])}
+    ends = {host: fault.ended[1] for host, fault in answers.faults.items() if fault.ended}
+    return {host: words for host, words in ends.items() if docker_faults.gives_no_connection(words)}
 
 
 def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
@@ -68,8 +68,7 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
     faults = dict(answers.faults)
     for session in hosts.sessions:
         host = session.name
-        cause, words = faults.get(host, ("", ""))
-        code, last = (refusals.parse_end(words) if cause == "probe-died" else None) or (0, "")
+        code, last = (host in faults and faults[host].ended) or (0, "")
         if code != SIGNALLED + _SEGV or host not in hosts.facts:
             continue
         stack = _stack(session, hosts, image)
@@ -78,7 +77,8 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
                 f"{host}: {refusals.describe_end('the probe', code)}: {last}; the stack limit of a process there is "
                 f"{binary(stack)}"
             )
-            faults[host] = ("process-limits", f"{text} (ulimit -s), but Python needs more\n{resources.stack_fix(host)}")
+            text = f"{text} (ulimit -s), but Python needs more"
+            faults[host] = NoAnswer("process-limits", text, resources.stack_fix(host))
     return replace(answers, faults=faults)
 
 
@@ -94,17 +94,17 @@ def _stack(session: Session, hosts: ReachedHosts, image: str) -> int:
 
 
 def with_causes(answers: Answers, python: str) -> Answers:
-    """Set a more exact cause for a host whose login shell began no probe, or that lacks the Python."""
+    """Set a more exact cause for a host that lacks the Python."""
 
-    def cause_of(cause: str, words: str) -> tuple[str, str]:
-        if "its login shell did not start" in words:
-            return "ssh-slow", words
-        code, last = refusals.parse_end(words) or (0, "")
+    def cause_of(fault: NoAnswer) -> NoAnswer:
+        code, last = fault.ended or (0, "")
         if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's message, in its own language
-            return "no-python", f"there is no {python}\nchoose the Python that has your torch: {FLAG.python} PATH"
-        return cause, words
+            return NoAnswer(
+                "no-python", f"there is no {python}", f"choose the Python that has your torch: {FLAG.python} PATH"
+            )
+        return fault
 
-    return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})
+    return replace(answers, faults={host: cause_of(fault) for host, fault in answers.faults.items()})
 
 
 def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
@@ -112,7 +112,9 @@ def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     faults = dict(answers.faults)
     for session in sessions:
         name = session.name
-        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.has_unstarted(session):
+        if name in faults and faults[name].kind == "slow" and probes.has_unstarted(session):
             words = f"its engine created a container but did not start it within {in_seconds(FACTS_S)}"
-            faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
+            faults[name] = NoAnswer(
+                "docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same"
+            )
     return replace(answers, faults=faults)

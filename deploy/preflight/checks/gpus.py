@@ -23,7 +23,6 @@ SLOW_S = 3.0
 DRIVER = re.compile(r"NVML|driver|Driver/library")
 OF_DRIVER = re.compile(r"(?i)version mismatch|communicate with the NVIDIA driver|driver not loaded")
 LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off the bus")
-NOT_FOUND = "nvidia-smi: not found"
 # Return codes of cuInit; findings show other codes as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
@@ -81,8 +80,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 def _without_smi(facts: Facts) -> bool:
     """Whether CUDA sees GPUs, but there is no nvidia-smi to list them."""
-    lacks = (facts.get("gpus") or {}).get("error") == NOT_FOUND
-    return lacks and bool((facts.get("cuda") or {}).get("count"))
+    return bool((facts.get("gpus") or {}).get("absent") and (facts.get("cuda") or {}).get("count"))
 
 
 def _rocm(host: str, version: str, nccl: bool) -> Finding:
@@ -115,10 +113,10 @@ def _driver(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
         yield find("gpu-silent", host, "the GPU driver does not answer", level=UNKNOWN)
     elif LOST.search(error):
         yield find("gpu-lost", host, first)
-    elif error and error != NOT_FOUND and DRIVER.search(error):
+    elif error and DRIVER.search(error):
         finding = find("gpu-driver", host, first, RELOAD.format(host=host))
         yield finding if OF_DRIVER.search(error) else unsure(finding)
-    elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
+    elif message.get("devices") and code != 0 and error:
         fix = f"on {host}: run nvidia-smi, then run it in a container"
         finding = find("gpu-runtime", (host,), "GPUs that a container may not use", fix)
         yield unsure(finding, f"{host}: nvidia-smi says: {first}")

@@ -9,8 +9,8 @@ from ...causes.docker_faults import DockerFault
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.errors import DeployError
 from ...core.text import binary, listed
-from ...door.session import SshFault
 from ...host.facts import HostFacts
+from ...host.reached import NoAnswer
 from ...job.option_words import command_of
 from ...job.values import Mount
 from .. import refusals
@@ -29,14 +29,12 @@ def engine(host: str, fault: DeployError) -> Finding:
     text, hint = fault.message.removeprefix(f"{host}: "), fault.hint
     if isinstance(fault, DockerFault):
         if not fault.words or fault.cause.name == "docker-missing":
-            return refusals.of_fault(host, fault.cause.name, text, fault.cause.row.hint(host))
+            return refusals.of_fault(host, NoAnswer(fault.cause.name, text, fault.cause.row.hint(host)))
         if fault.at:
             return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
-    if isinstance(fault, SshFault):
-        return refusals.of_fault(host, fault.slug, text, hint)
-    # The host's answer is malformed.
-    return refusals.of_fault(host, "probe-died", text, f"on {host}: {hint}" if hint else "")
+    seen = NoAnswer.of(fault)  # an SSH fault, or the host's answer is malformed
+    return refusals.of_fault(host, seen if seen.kind else seen._replace(hint=hint and f"on {host}: {hint}"))
 
 
 def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:

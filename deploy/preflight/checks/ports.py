@@ -36,7 +36,7 @@ def check(answers: Answers) -> Iterator[Finding]:
                 f"bind to {port} on {host}: permission denied; net.ipv4.ip_unprivileged_port_start = {from_port}",
             ),
         )
-    elif failed and failed["error"] != "in use":
+    elif failed and failed["error"] != "in-use":
         yield _closed(host, port, failed["error"])
     elif failed and failed.get("probe"):
         yield find(
@@ -59,7 +59,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             host,
             f"port {port} is in use, by {failed['holder'] or unseen}",
             _free(host, port, failed["holder"]),
-            evidence=(f"bind to {port} on {host}: {failed['error']}",),
+            evidence=(f"bind to {port} on {host}: in use",),
         )
     yield from _between(answers)
     yield from _range(answers)
@@ -105,7 +105,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
         failed = answers.listened(host, "failed")
         busy = [port for port in answers.request.ports if str(port) in failed]
         for port in busy:
-            if (error := failed[str(port)]["error"]) != "in use":
+            if (error := failed[str(port)]["error"]) != "in-use":
                 yield _closed(host, port, error)
                 continue
             yield find(

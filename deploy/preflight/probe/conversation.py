@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ...core.errors import DeployError
+from ...host.reached import NoAnswer
 from .. import networks, prediction, probe_answers, targets
 from ..answers import Answers, Link, Pair
 from ..checks import bandwidth, link_quality
@@ -38,7 +39,7 @@ CLOCK_ROUNDS = 3
 def examine(
     shells: Sequence[ProbeStream],
     request: PreflightRequest,
-    faults: Mapping[str, tuple[str, str]] | None = None,
+    faults: Mapping[str, NoAnswer] | None = None,
     measure: bool = False,
     say: Callable[[str], None] = lambda _: None,
     mounts: Mapping[str, Sequence[str]] | None = None,
@@ -46,7 +47,7 @@ def examine(
 ) -> Answers:
     """Run all phases with the hosts' probes and return their answers. `shells`: in order; the first is the master.
 
-    faults: a host without a probe -> cause and text; a probe that fails later is added. measure: also measure the rate
+    faults: a host without a probe -> why; a probe that fails later is added. measure: also measure the rate
     of every pair. say: receives the progress (`facts 3 of 8`), from any thread. mounts: the folders that each host's
     probe tries, by their paths in the run. choose: look for the best network that the hosts share.
     """
@@ -270,7 +271,7 @@ class _Talk:
 
     def __init__(self, shells: Sequence[ProbeStream], say: Callable[[str], None]) -> None:
         self.shells, self.say = {shell.name: shell for shell in shells}, say
-        self.lost: dict[str, tuple[str, str]] = {}
+        self.lost: dict[str, NoAnswer] = {}
         self.times: dict[str, tuple[float, float]] = {}
 
     def ask(self, question: Callable[[str], Call], wait_s: float, only: Collection[str] = ()) -> Answered:
@@ -295,9 +296,7 @@ class _Talk:
                     by_host[host] = answer
                     tell(what)
             except DeployError as failed:
-                # A broken connection does not mean that the probe has ended.
-                broken = getattr(failed, "kind", "") == "lost"
-                self.lost[host] = "ssh-lost" if broken else "probe-died", failed.message
+                self.lost[host] = NoAnswer.of_probe(failed)
 
         hosts = [host for host in self.shells if host not in self.lost and (not only or host in only)]
         threads = [threading.Thread(target=ask_host, args=(host,), daemon=True) for host in hosts]

@@ -194,8 +194,8 @@ def torch_version(source):
 def gpus():
     """Return nvidia-smi's rows (GPU_FIELDS), its error message if any, and how many seconds it took."""
     if not shutil.which("nvidia-smi"):
-        seen = {"devices": os.path.exists("/dev/nvidia0"), "amd": os.path.exists("/sys/class/kfd/kfd")}
-        return dict(seen, error="nvidia-smi: not found")
+        devices, amd = os.path.exists("/dev/nvidia0"), os.path.exists("/sys/class/kfd/kfd")
+        return {"absent": True, "devices": devices, "amd": amd}
     began, asked = time.monotonic(), list(GPU_FIELDS)
     while True:
         argv = ["nvidia-smi", "--query-gpu=" + ",".join(asked), "--format=csv,noheader,nounits"]

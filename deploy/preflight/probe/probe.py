@@ -53,7 +53,7 @@ def reason(code):
 
 def reason_of(fault):
     """Return preflight's word for an error of bind."""
-    return {errno.EADDRINUSE: "in use", errno.EACCES: "forbidden"}.get(fault.errno, fault.strerror)
+    return {errno.EADDRINUSE: "in-use", errno.EACCES: "forbidden"}.get(fault.errno, fault.strerror)
 
 
 def packets(connection):

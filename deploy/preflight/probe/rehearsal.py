@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import DeployError
+from ...host.reached import NoAnswer
 from .. import probe_answers
-from ..rehearsal import VICTIM, Outcome
+from ..rehearsal import Outcome
 from ..request import Facts
 from . import text
 from .text import ProbeStream
@@ -65,7 +66,7 @@ def _phase(
             answer = probe_answers.read("rehearsal", shell.read(limit_s))
             ended.put((shell.name, Outcome(answer)))
         except DeployError as failed:
-            ended.put((shell.name, Outcome({}, failed.message, getattr(failed, "kind", ""))))
+            ended.put((shell.name, Outcome({}, NoAnswer.of(failed))))
 
     for shell in shells:
         threading.Thread(target=ask, args=(shell,), daemon=True, name=f"muster-rehearsal-{shell.name}").start()
@@ -78,7 +79,7 @@ def _phase(
         except queue.Empty:
             break
         outcomes[host] = outcome
-        if grace_s is not None and any(not VICTIM.search(words) for words in outcome.errors):
+        if grace_s is not None and outcome.has_own_error:
             end = min(end, time.monotonic() + grace_s)
     # A host that still waits for a failed host has no answer.
     return {shell.name: outcomes.get(shell.name, Outcome({}, waits=True)) for shell in shells}

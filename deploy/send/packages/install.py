@@ -265,7 +265,7 @@ class _Work:
         if not fault.hint and LOST.search(words) and "HTTP status" not in words:
             return Unreached(HERE, words.splitlines()[0].removeprefix("error: "), uv=False)
         what = f"uv could not resolve the packages of {self._asked.requirements.path}"
-        return ToolFailed(HERE, what, words, fault.hint or hint(words))
+        return ToolFailed(HERE, what, words, fault.hint or hint(words, fault.excluding))
 
     def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
         """What these sources need, as the builds at all places report it. Raises DeployError if they differ."""
@@ -434,12 +434,12 @@ def _to_describe(source: Source) -> Source:
     return replace(source, described=True) if source.kind == "index" or not source.name else source
 
 
-def hint(words: str) -> str:
-    """The next step for the user, after uv's words."""
+def hint(words: str, excluding: Sequence[str] = ()) -> str:
+    """The next step for the user, after uv's words. `excluding`: as of uv.Failed."""
     low = words.lower()
-    if re.search("excludes .* of the base", low):
+    if excluding:
         loosen = f"loosen that line; or {resolve.OTHER_TORCH.format('that version', 'TAG')}"
-        narrow = "uv.lock:" in low and "pyproject.toml:" not in low
+        narrow = all(path.endswith("uv.lock") for path in excluding)
         return f"--requirements pyproject.toml, if that allows it; {loosen}" if narrow else loosen
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"

@@ -112,7 +112,7 @@ class Resolving:
             except Failed as fault:
                 match = _UNBUILT.search(fault.words)
                 if not match or match[1] in built or len(built) == _MOST_BUILDS:
-                    raise Failed(self._explained(fault.words)) from fault
+                    raise self._explained(fault.words) from fault
                 (built[match[1]],) = asked.build([self._of_index(match[1])])
                 source = built[match[1]]
                 stubs.write(self._stubs, source.name, source.version, self._known_needs(source), source.extras)
@@ -333,18 +333,18 @@ class Resolving:
             texts = [_written(self._scratch / "exported.txt")]
         return pins_of(texts)
 
-    def _explained(self, words: str) -> str:
+    def _explained(self, words: str) -> Failed:
         """uv's words, after the user's lines that exclude the base's packages; only those that uv mentions, if any."""
-        notes, of_base = dict[str, str](), self._of_base
+        notes, base = dict[str, tuple[str, str]](), self._of_base
         for path, text in self._texts.items():
             for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
                 asked = _asked(before, line)
-                word = NAME.match(asked)
-                name = normal(word[1]) if word else ""
-                if name in of_base and self._excludes(asked):
-                    notes[f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base"] = asked
-        named = [note for note, asked in notes.items() if asked in words]  # a uv.lock may have one for each Python
-        return "\n".join([*(named or notes), words])
+                name = normal(word[1]) if (word := NAME.match(asked)) else ""
+                if name in base and self._excludes(asked):
+                    notes[f"{path}:{number}: `{line.strip()}` excludes {name} {base[name]} of the base"] = path, asked
+        # a uv.lock may have a line for each Python
+        named = {note: where for note, where in notes.items() if where[1] in words} or notes
+        return Failed("\n".join([*named, words]), [path for path, _ in named.values()])
 
     def _excludes(self, line: str) -> bool:
         file = self._scratch / "one.txt"

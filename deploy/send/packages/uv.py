@@ -55,11 +55,14 @@ print(json.dumps({**json.loads(answer.getvalue()), **own}))
 
 
 class Failed(DeployError):
-    """uv failed on this machine. `words`: all of its output, without passwords."""
+    """uv failed on this machine. `words`: all of its output, without passwords.
 
-    def __init__(self, words: str) -> None:
+    `excluding`: the files with the lines that exclude packages of the base.
+    """
+
+    def __init__(self, words: str, excluding: Sequence[str] = ()) -> None:
         super().__init__(words)
-        self.words = words
+        self.words, self.excluding = words, excluding
 
 
 class Uv:

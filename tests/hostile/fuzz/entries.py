@@ -447,8 +447,7 @@ def report_page(text):
 @entry(*samples.WORDS)
 def faults(text):
     """The last words of commands and engines, which Muster reports with a cause."""
-    code, words = refusals.parse_end(text) or (0, text)
-    refusals.of_words("a", "hosts", refusals.describe_end("`docker run`", code), words)
+    refusals.of_words("a", "hosts", refusals.describe_end("`docker run`", 1), text)
     last_line(text)
     docker_faults.unanswered(text)
 

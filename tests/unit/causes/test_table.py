@@ -131,7 +131,7 @@ MORE_PLACES = {
     "name-unresolvable": 4,
     "other-network": 4,
     "port-busy": 3,
-    "probe-died": 5,
+    "probe-died": 3,
     "process-limits": 5,
     "proof-failed": 5,
     "script-error": 3,

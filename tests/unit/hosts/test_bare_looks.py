@@ -48,6 +48,7 @@ def test_a_dry_run_installs_nothing_and_names_the_command_that_does(brought):
 def test_a_host_without_an_engine_gets_nothing_if_another_host_has_one(brought):
     faults = observe.facts(hosts(a=NO_ENGINE, b=DOWN), bring=True).faults
     assert faults["a"].cause.name == "docker-missing"
+    assert faults["a"].message.endswith(", but other hosts of this run have an engine")
     assert faults["b"].cause.name == "docker-down"
     assert brought == []
 

@@ -111,7 +111,7 @@ def between(outcome, busy=()):
         if source != target
         for port in request.ports
     ]
-    failed = {"b": {"failed": {str(port): {"error": "in use", "holder": ""} for port in busy}}}
+    failed = {"b": {"failed": {str(port): {"error": "in-use", "holder": ""} for port in busy}}}
     listens = {host: {**listen, **failed.get(host, {})} for host, listen in seen.listens.items()}
     return judge(dataclasses.replace(seen, links=(*seen.links, *more), listens=listens))
 

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.core.errors import CommandEnded
 from deploy.door.session import Done
-from deploy.host.reached import ReachedHosts
+from deploy.host.reached import NoAnswer, ReachedHosts
 from deploy.hosts.start import probe_ends
 from deploy.job.cluster import Cluster
 from deploy.preflight import judge
@@ -42,7 +43,7 @@ class Session:
 def test_a_crash_is_explained_by_a_small_stack_only_if_the_stack_is_small(code, stack, cause):
     seen, session = answers(), Session(stack)
     left = {host: facts for host, facts in seen.facts.items() if host != "b"}
-    died = {"b": ("probe-died", f"`... docker run` ended with code {code}: no message")}
+    died = {"b": NoAnswer.of_probe(CommandEnded("`... docker run`", code, "no message"))}
     seen = dataclasses.replace(seen, facts=left, faults=died)
     verdict = judge(probe_ends.with_small_stacks(seen, ReachedHosts(Cluster(()), [session], {"b": FACTS}), "lab:1"))
     assert (verdict.cause, verdict.first.level, verdict.hosts) == (cause, "could not tell", ("b",))

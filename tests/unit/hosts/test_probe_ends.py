@@ -6,7 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.causes.finding import WARNING
+from deploy.core.errors import CommandEnded
+from deploy.door.faults import FaultPlace, fault
 from deploy.door.session import Done
+from deploy.host.reached import NoAnswer
 from deploy.hosts.start import preflight, probe_ends
 from deploy.hosts.start.presence import ImagePresence
 from deploy.job.cluster import from_flag
@@ -16,7 +19,7 @@ from lab.answers import answers
 from tests.hosts import FACTS
 from tests.unit.preflight.test_rehearsal import SCENE, answer
 
-CLOSED = "`... docker run` ended with code 1: unable to upgrade to tcp, received 400"
+CLOSED = NoAnswer.of_probe(CommandEnded("b: `... docker run`", 1, "unable to upgrade to tcp, received 400"))
 
 
 class Session:
@@ -39,7 +42,7 @@ def sessions(monkeypatch):
         seen = dataclasses.replace(answers(), request=request)
         if presence.everywhere:
             left = {host: facts for host, facts in seen.facts.items() if host != "b"}
-            seen = dataclasses.replace(seen, facts=left, faults={"b": ("probe-died", f"b: {CLOSED}")})
+            seen = dataclasses.replace(seen, facts=left, faults={"b": CLOSED})
         return seen, judge(seen, hosts.findings)
 
     monkeypatch.setattr(preflight, "_looked", looked)
@@ -62,9 +65,10 @@ def test_preflight_looks_from_outside_and_warns_with_the_way_to_the_engine(sessi
 
 
 def test_a_probe_that_died_of_something_else_does_not_mean_such_an_engine():
-    seen = dataclasses.replace(answers(), faults={"b": ("probe-died", "b: `sh` ended with code 137: Killed")})
+    died = NoAnswer.of_probe(CommandEnded("b: `sh`", 137, "Killed"))
+    seen = dataclasses.replace(answers(), faults={"b": died})
     assert probe_ends.hosts_without_connection(seen) == {}
-    seen = dataclasses.replace(answers(), faults={"b": ("probe-died", f"b: {CLOSED}")})
+    seen = dataclasses.replace(answers(), faults={"b": CLOSED})
     assert probe_ends.hosts_without_connection(seen) == {"b": "unable to upgrade to tcp, received 400"}
 
 
@@ -84,9 +88,18 @@ def test_a_deploys_rehearsal_that_gets_no_connection_refuses_nothing():
 )
 def test_a_missing_python_is_named_whatever_the_shells_message(words):
     """Once, only dash's message was understood: if sh is bash, nothing said how to choose another Python."""
-    end = f"b: `/opt/py -c ...` ended with code 127: {words}"
-    told = dataclasses.replace(answers(), faults={"b": ("probe-died", end)})
-    cause, text = probe_ends.with_causes(told, "/opt/py").faults["b"]
-    assert (cause, text.splitlines()[0]) == ("no-python", "there is no /opt/py")
-    assert "--python PATH" in text
-    assert probe_ends.with_causes(told, "python3").faults["b"] == ("probe-died", end)
+    end = NoAnswer.of_probe(CommandEnded("b: `/opt/py -c ...`", 127, words))
+    told = dataclasses.replace(answers(), faults={"b": end})
+    named = probe_ends.with_causes(told, "/opt/py").faults["b"]
+    assert (named.cause, named.text) == ("no-python", "there is no /opt/py")
+    assert "--python PATH" in named.hint
+    assert probe_ends.with_causes(told, "python3").faults["b"] == end
+
+
+def test_a_silent_probe_is_explained_by_a_container_that_did_not_start(monkeypatch):
+    place = FaultPlace("b", "10.0.0.2", 22, "u", "b")
+    silent, waits = (NoAnswer.of_probe(fault(kind, place, "in its words")) for kind in ("slow", "unstarted"))
+    monkeypatch.setattr(probe_ends.probes, "has_unstarted", lambda session: True)
+    seen = dataclasses.replace(answers(), faults={"a": silent, "b": waits})
+    found = probe_ends.with_unstarted(seen, [Session("a"), Session("b"), Session("c")])
+    assert [(host, each.cause) for host, each in found.faults.items()] == [("a", "docker-silent"), ("b", "ssh-slow")]

@@ -6,6 +6,8 @@ from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, LOOKS, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
+from deploy.door.faults import FaultPlace, fault
+from deploy.host.reached import NoAnswer
 from deploy.hosts.start import preflight as hosts_preflight
 from deploy.preflight import confidence, judge, refusals
 from deploy.preflight.checks import hosts as host_checks
@@ -76,17 +78,21 @@ def test_an_engine_that_cannot_be_used_is_reported_in_its_clients_words(words, l
 
 
 @pytest.mark.parametrize(
-    ("slug", "text", "sure"),
+    ("kind", "sure"),
     [
-        ("ssh-key", "b:22 accepts none of your keys for u: offered id_ed25519", False),
-        ("ssh-key", "b:22 accepts no keys from u, only password", True),
-        ("ssh-shell", "b:22 lets u in, but the command that Muster sent did not start: it said 'no'", False),
-        ("ssh-host-key-changed", "THE HOST KEY HAS CHANGED", True),
-        ("probe-died", "`sh` sent nothing for 30 s", False),
+        ("key-rejected", False),
+        ("password-only", True),
+        ("no-shell", False),
+        ("no-library", True),
+        ("changed-key", True),
+        ("slow", False),
+        ("unstarted", False),
     ],
 )
-def test_a_fault_for_which_the_server_gives_no_reason_is_not_sure(slug, text, sure):
-    assert (refusals.of_fault("b", slug, text, "").level == FAULT) == sure
+def test_a_fault_for_which_the_server_gives_no_reason_is_not_sure(kind, sure):
+    at = FaultPlace("b", "10.0.0.2", 22, "u", "b")
+    seen = fault(kind, at, "in its words", known="/k:1", program="sh", library="libz.so.1", fix="")
+    assert (refusals.of_fault("b", NoAnswer.of_probe(seen)).level == FAULT) == sure
 
 
 def test_failed_calls_are_reported_with_hosts_ports_counts_and_what_still_answers():

@@ -8,6 +8,7 @@ from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
 from deploy.door.faults import FaultPlace
+from deploy.host.reached import NoAnswer
 from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge, refusals, rehearsal
 from deploy.preflight.checks import hosts as host_checks
@@ -102,7 +103,7 @@ def test_a_folder_name_with_blanks_is_quoted_in_the_fix():
     resources = facts(1)["resources"]
     full = judge(answers(change={"b": {"resources": {**resources, "disk": {**resources["disk"], home: no_room}}}}))
     lacking = host_checks.homes({"b": dataclasses.replace(FACTS, home=home, inodes=1, room=1)})
-    rank = {"local": 0, "step": "write", "error": "no space left on device [x; 0 MB free]"}
+    rank = {"local": 0, "step": "write to x", "at": "write", "error": "no space left on device", "seen": ["disk_full"]}
     failed = rehearsal.Outcome({"phase": "alone", "torch": "2.13", "ranks": [rank]})
     rehearsed = rehearsal.findings({"b": failed}, rehearsal.Scene(("a", "b"), "gloo", "", {"b": home}))
     fixes = [each.fix for each in (*full.faults, *lacking, *rehearsed)]
@@ -111,7 +112,9 @@ def test_a_folder_name_with_blanks_is_quoted_in_the_fix():
 
 
 def test_a_host_is_named_first_even_if_its_name_begins_the_sentence():
-    assert refusals.of_fault("login", "ssh-shell", "login works, no command does", "").text.startswith("login: login")
+    assert refusals.of_fault("login", NoAnswer("ssh-shell", "login works, no command does")).text.startswith(
+        "login: login"
+    )
 
 
 @pytest.mark.parametrize("letters", [["rw"] * 3, ["rwf"] * 3, ["rwe"] * 3])

@@ -36,14 +36,14 @@ def test_a_harmless_oddity_raises_no_alarm(name, base, section, old, new):
 
 
 def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
-    facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
+    facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "gpus": {"absent": True, "devices": True}}
     assert replace(gpu_hosts.REQUEST, backend="auto").decided({"a": facts}).backend == "nccl"
     assert list(gpus._driver("a", facts, [])) == []
 
 
 def test_amd_gpus_are_named_although_no_tool_lists_them():
     facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "environment": {}}
-    none = {"error": gpus.NOT_FOUND, "devices": False, "amd": True}
+    none = {"absent": True, "devices": False, "amd": True}
     seen = answers(change={"b": {**facts, "gpus": none}})
     named = [finding for finding in gpus.check(seen) if "AMD" in finding.text]
     assert [(finding.hosts, finding.level) for finding in named] == [(("b",), WARNING)]

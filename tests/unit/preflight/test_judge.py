@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
+from deploy.core.errors import CommandEnded
+from deploy.host.reached import NoAnswer
 from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
 from deploy.preflight.answers import WORDS, Link, pairs
 from deploy.preflight.checks import interfaces, names, software
@@ -195,7 +197,7 @@ def test_a_name_that_python_cannot_look_up_stops_torchrun(name, right):
 
 def test_a_host_without_an_answer_never_passes():
     seen = answers()
-    lost = {"b": ("ssh", "b: cannot be reached\ncheck the name")}
+    lost = {"b": NoAnswer("ssh", "b: cannot be reached", "check the name")}
     seen = dataclasses.replace(seen, faults=lost, facts={host: seen.facts[host] for host in ("a", "c")})
     seen = dataclasses.replace(seen, links=tuple(link for link in seen.links if "b" not in (link.source, link.target)))
     verdict = judge(seen)
@@ -237,7 +239,7 @@ def test_a_verdict_on_many_hosts_that_all_drop_takes_seconds():
 
 
 def test_a_first_host_that_is_lost_during_the_questions_is_named():
-    seen = answers(faults={"a": ("probe-died", "a: gone")})
+    seen = answers(faults={"a": NoAnswer("probe-died", "a: gone")})
     verdict = judge(dataclasses.replace(seen, facts={host: seen.facts[host] for host in "bc"}, links=()))
     assert (verdict.cause, verdict.hosts) == ("probe-died", ("a",))
 
@@ -264,7 +266,9 @@ def test_a_finding_needs_a_cause_with_an_entry():
 def test_answers_with_a_cause_unknown_to_this_version_are_refused():
     """Answers are kept in files, which anybody may have written."""
     seen = answers()
-    kept = dataclasses.replace(seen, faults={"b": ("{0.__class__}", "b: odd\nfix")}, facts={"a": seen.facts["a"]})
+    kept = dataclasses.replace(
+        seen, faults={"b": NoAnswer("{0.__class__}", "b: odd", "fix")}, facts={"a": seen.facts["a"]}
+    )
     with pytest.raises(ValueError, match="no such cause"):
         judge(Answers.of(kept.json()))
 
@@ -317,11 +321,11 @@ def test_a_host_without_an_engine_is_not_said_to_have_other_software():
     ],
 )  # fmt: skip
 def test_an_engines_error_when_it_starts_nothing_becomes_a_cause(words, cause):
-    message = f"`python3 -c 'import os\nb=b'...` ended with code 125: {words}"
+    died = NoAnswer.of_probe(CommandEnded("`python3 -c 'import os\nb=b'...`", 125, words))
     seen = answers()
     alone = {host: seen.facts[host] for host in ("a", "c")}
     links = tuple(link for link in seen.links if "b" not in (link.source, link.target))
-    verdict = judge(dataclasses.replace(seen, faults={"b": ("probe-died", message)}, facts=alone, links=links))
+    verdict = judge(dataclasses.replace(seen, faults={"b": died}, facts=alone, links=links))
     assert (verdict.cause, verdict.hosts) == (cause, ("b",))
     assert words in verdict.first.text
     assert verdict.fix
@@ -407,7 +411,7 @@ def test_a_read_only_system_image_is_not_a_full_disk():
 
 
 def test_a_probe_that_could_not_start_a_thread_names_limits():
-    died = ("probe-died", "b: `docker run` ended with code 1: RuntimeError: can't start new thread")
+    died = NoAnswer.of_probe(CommandEnded("b: `docker run`", 1, "RuntimeError: can't start new thread"))
     seen = answers()
     left = {host: facts for host, facts in seen.facts.items() if host != "b"}
     verdict = judge(dataclasses.replace(seen, facts=left, faults={"b": died}))

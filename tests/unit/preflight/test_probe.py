@@ -199,7 +199,7 @@ def test_a_port_in_use_is_reported_with_its_holder(probe):
         port = taken.getsockname()[1]
         probe.send({"do": "listen", "ports": [port], "range": [20000, 60000], "samples": 0})
         failed = probe.read(20)["failed"][str(port)]
-    assert failed["error"] == "in use"
+    assert failed["error"] == "in-use"
     assert f"(pid {os.getpid()})" in failed["holder"]
 
 

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from deploy.core.errors import CommandEnded
+from deploy.host.reached import NoAnswer
 from deploy.preflight.rehearsal import Outcome, Scene, findings, summary
 from tests.unit.preflight import public_logs
 
@@ -20,7 +22,7 @@ SCENE = Scene(
 
 def rank(step="meet", **more):
     """What a rank reported: a right sum, unless `more` has something else."""
-    return {"local": 0, "step": step, **(more or {"right": True, "seconds": 0.25})}
+    return {"local": 0, "step": step, "at": step.split()[0], **(more or {"right": True, "seconds": 0.25})}
 
 
 def answer(*ranks, phase="together"):
@@ -48,24 +50,25 @@ BUS = "RuntimeError: worker is killed by signal: Bus error"
 @pytest.mark.parametrize(
     ("failed", "cause"),
     [
-        (rank(FOLDER, error=f"{FULL} [/muster/run; 0 MB free; 9 inodes free]"), "disk-full"),
-        (rank(FOLDER, error=f"{FULL} [/muster/run; 700 MB free; 0 inodes free]"), "inodes-full"),
-        (rank(FOLDER, error=f"{CLOSED} [/muster/run; 7 MB free; mounted read-only]"), "home-readonly"),
-        (rank(LOAD, error=f"{BUS} [/dev/shm: 1 of 64 MB free]"), "shm-small"),
-        (rank(LOAD, error=f"{KILLED} [the kernel has killed 1 for memory]"), "memory-low"),
-        (rank("all_reduce", signal=9, words="[the kernel has killed 2 for memory]"), "memory-low"),
-        (rank("start 64 threads", error=f"{NO_THREAD} [the limit of processes was reached 3 times]"), "process-limits"),
+        (rank(FOLDER, error=f"{FULL} [0 MB free]", seen=["disk_full"]), "disk-full"),
+        (rank(FOLDER, error=f"{FULL} [0 inodes free]", seen=["no_inodes"]), "inodes-full"),
+        (rank(FOLDER, error=f"{CLOSED} [mounted read-only]", seen=["read_only"]), "home-readonly"),
+        (rank(LOAD, error=f"{BUS} [/dev/shm: 1 of 64 MB free]", seen=["shm_full"]), "shm-small"),
+        (rank(LOAD, error=f"{KILLED} [the kernel has killed 1]", seen=["oom_kill"]), "memory-low"),
+        (rank("all_reduce", signal=9, words="[the kernel has killed 2]", seen=["oom_kill"]), "memory-low"),
+        (rank("start 64 threads", error=f"{NO_THREAD} [the limit]", seen=["max"]), "process-limits"),
         (rank("compute on GPU 0", error="OutOfMemoryError: CUDA out of memory. Tried ..."), "gpu-busy"),
-        (rank("meet", error="OSError: [Errno 98] 10.0.0.1:29500: Address already in use"), "port-busy"),
+        (rank("meet", error="RehearsalError: 10.0.0.1:29500: Address already in use", seen=["busy"]), "port-busy"),
         (rank("form a group (gloo)", error="RuntimeError: Unable to find address for: eth9"), "interface-missing"),
         (
-            rank("see the run's folder", error="RuntimeError: the engine does not see the host's folder"),
+            rank("see the run's folder", error="RehearsalError: it does not see the folder", seen=["unseen"]),
             "mount-missing",
         ),
         (
             rank(
                 "see the run's folder",
                 error="PermissionError: [Errno 13] Permission denied: '/muster/run/here' [no right to write there]",
+                seen=["no_right"],
             ),
             "mount-closed",
         ),
@@ -89,6 +92,7 @@ def test_a_failure_with_evidence_for_its_cause_is_a_fault_of_its_host(failed, ca
         (rank("all_reduce", signal=9), "memory-low"),
         (rank("start 64 threads", error=NO_THREAD), "process-limits"),
         (rank("all_reduce", signal=11), "proof-failed"),
+        (rank(FOLDER, error="OSError: mounted read-only; 0 inodes free"), "proof-failed"),
     ],
 )  # fmt: skip
 def test_a_failure_with_several_possible_causes_is_quoted_and_not_sure(failed, cause):
@@ -103,7 +107,7 @@ def test_a_failure_with_several_possible_causes_is_quoted_and_not_sure(failed, c
     [(137, "memory-low", "SIGKILL"), (139, "proof-failed", "SIGSEGV"), (132, "proof-failed", "SIGILL")],
 )
 def test_a_container_ended_by_a_signal_is_reported_with_the_signals_name(code, cause, words):
-    told = found(b=Outcome({}, f"`sh ...` ended with code {code}: "))
+    told = found(b=Outcome({}, NoAnswer.of(CommandEnded("`sh ...`", code, ""))))
     assert (told[0].cause, told[0].hosts) == (cause, ("b",))
     assert words in told[0].text
 
@@ -112,7 +116,7 @@ def test_a_container_that_does_not_start_is_judged_from_the_engines_error():
     words = (
         "docker: Error response from daemon: invalid mount config for type bind: bind source path does not exist: /x."
     )
-    assert found(c=Outcome({}, f"`sh ...` ended with code 125: {words}"))[0].cause == "mount-missing"
+    assert found(c=Outcome({}, NoAnswer.of(CommandEnded("`sh ...`", 125, words))))[0].cause == "mount-missing"
 
 
 def test_a_host_that_did_not_join_is_named_with_the_link_that_failed():
@@ -120,8 +124,8 @@ def test_a_host_that_did_not_join_is_named_with_the_link_that_failed():
         "DistNetworkError: The client socket has timed out after 30000ms while trying to connect to (10.0.0.1, 29500)."
     )
     told = found(
-        a=answer(rank(error="RuntimeError: node 2 did not come within 30 s")),
-        b=answer(rank(error="RuntimeError: node 2 did not come within 30 s")),
+        a=answer(rank(error="RehearsalError: node 2 is missing", missed=2)),
+        b=answer(rank(error="RehearsalError: node 2 is missing", missed=2)),
         c=answer(rank(error=timed_out)),
     )
     assert [(finding.hosts, finding.link) for finding in told] == [(("c",), ("c", "a"))]
@@ -142,13 +146,13 @@ def test_if_no_host_shows_a_fault_the_finding_could_not_tell():
 
 @pytest.mark.parametrize(("seconds", "causes"), [(0.2, []), (9.0, []), (31.0, ["link-slow"])])
 def test_a_sum_that_takes_too_long_is_a_doubt_although_it_is_right(seconds, causes):
-    slow = answer(rank("all_reduce of 20 MB", right=True, seconds=seconds))
+    slow = answer(rank("all_reduce of 20 MB", mb=20, right=True, seconds=seconds))
     told = found(a=slow, b=slow, c=slow)
     assert [(each.cause, each.level) for each in told] == [(cause, "could not tell") for cause in causes]
 
 
 def test_a_slow_sum_over_an_overlay_is_only_a_warning():
-    slow = answer(rank("all_reduce of 20 MB", right=True, seconds=31.0))
+    slow = answer(rank("all_reduce of 20 MB", mb=20, right=True, seconds=31.0))
     scene = dataclasses.replace(SCENE, interfaces=dict.fromkeys(HOSTS, "muster0a1b2c3d"))
     assert [(each.cause, each.level) for each in findings(dict.fromkeys(HOSTS, slow), scene)] == [
         ("link-slow", "warning")
@@ -156,7 +160,10 @@ def test_a_slow_sum_over_an_overlay_is_only_a_warning():
 
 
 def test_a_slow_engine_is_not_reported_as_broken():
-    assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
+    assert (
+        found(b=Outcome({}, NoAnswer("ssh-slow", "b: `sh` sent nothing for 150 s", kind="slow")))[0].level
+        == "could not tell"
+    )
 
 
 def test_without_torch_nothing_is_rehearsed_and_a_broken_torch_is_quoted():

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from deploy.causes.finding import Finding
+from deploy.host.reached import NoAnswer
 from deploy.preflight import Answers, judge
 from deploy.preflight.answers import Link, pairs
 from deploy.report import preflight_text
@@ -113,19 +114,19 @@ def test_rates_are_drawn_with_the_slow_pair_darkest():
 
 def test_a_host_that_did_not_answer_has_a_row_with_the_reason():
     seen = answers()
-    seen = dataclasses.replace(seen, hosts=(*HOSTS, "d"), faults={"d": ("ssh", "d: connection refused")})
+    seen = dataclasses.replace(seen, hosts=(*HOSTS, "d"), faults={"d": NoAnswer("ssh", "d: connection refused")})
     reader = Reader(page(seen))
     assert "d: connection refused" in reader.text["td"]
     assert all("d" not in title.split(": ")[0].split(" → ") for title, _ in reader.cells)
 
 
 def test_a_page_without_any_answers_is_complete():
-    seen = Answers(answers().request, ("a",), faults={"a": ("ssh", "a: connection refused")})
+    seen = Answers(answers().request, ("a",), faults={"a": NoAnswer("ssh", "a: connection refused")})
     assert "Not ready" in page(seen)
 
 
 def test_with_only_one_host_answering_the_links_could_not_be_judged():
-    whole, lost = answers(), {host: ("ssh-refused", f"{host}: connection refused") for host in HOSTS[1:]}
+    whole, lost = answers(), {host: NoAnswer("ssh-refused", f"{host}: connection refused") for host in HOSTS[1:]}
     alone = dataclasses.replace(whole, facts={"a": whole.facts["a"]}, links=(), faults=lost, clocks={})
     groups = judge(alone).groups
     assert (groups["names"], groups["links"], groups["mtu"], groups["clocks"]) == ("ok", *["could not tell"] * 3)
@@ -133,7 +134,7 @@ def test_with_only_one_host_answering_the_links_could_not_be_judged():
 
 def test_a_hosts_text_is_escaped_and_nothing_is_loaded():
     seen = answers(change={"a": {"kernel": NASTY, "software": {"python": NASTY, "torch": NASTY}}})
-    seen = dataclasses.replace(seen, faults={"d": ("ssh", NASTY)}, hosts=(*HOSTS, NASTY))
+    seen = dataclasses.replace(seen, faults={"d": NoAnswer("ssh", NASTY)}, hosts=(*HOSTS, NASTY))
     html = page(seen, [Finding("ssh", "hosts", (NASTY,), NASTY, (NASTY,), NASTY, NASTY, follows=(NASTY,))])
     own = (render.TEMPLATES / "page.js").read_text().encode("ascii", "xmlcharrefreplace").decode()
     assert "".join(Reader(html).text["script"]).strip() == own.strip()

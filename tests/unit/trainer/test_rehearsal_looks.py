@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,8 @@ from trainer.node.probe.rehearsal import counted, looked_at
 
 def test_a_write_that_fails_is_reported_with_the_folders_room_owner_and_mode(tmp_path):
     tmp_path.chmod(0o750)
-    told = looked_at(f"write to {tmp_path}", "PermissionError: [Errno 1] Operation not permitted")
+    seen, told = looked_at("write", str(tmp_path), "PermissionError: [Errno 1] Operation not permitted")
+    assert seen == []
     assert told.startswith(f" [{tmp_path}; ")
     assert " MB free" in told
     assert "mode 750, this is uid" in told
@@ -22,12 +24,24 @@ def test_a_write_that_fails_is_reported_with_the_folders_room_owner_and_mode(tmp
 
 
 def test_a_loader_that_runs_out_of_memory_is_reported_with_the_room_in_shared_memory():
-    assert "/dev/shm: " in looked_at("load data with 2 workers", "RuntimeError: Bus error")
+    assert "/dev/shm: " in looked_at("load", "", "RuntimeError: Bus error")[1]
+    assert "/dev/shm: " in looked_at("load", "", "", signal.SIGBUS)[1]
+
+
+def test_what_was_seen_is_reported_as_facts_for_programs_beside_its_words(tmp_path, monkeypatch):
+    full = SimpleNamespace(f_bavail=0, f_frsize=4096, f_blocks=9, f_files=10, f_favail=0, f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(rehearsal.os, "statvfs", lambda path: full)
+    monkeypatch.setattr(rehearsal.os, "access", lambda path, mode: False)
+    seen, told = looked_at("write", str(tmp_path), "OSError: [Errno 28] No space left on device")
+    assert seen == ["disk_full", "no_inodes", "read_only", "no_right"]
+    assert "; 0 MB free; 0 inodes free; of uid " in told
+    assert told.endswith("; mounted read-only; no right to write there]")
+    assert looked_at("load", "", "", signal.SIGBUS)[0] == ["shm_full"]
 
 
 def test_errors_that_need_no_look_and_missing_files_add_nothing(tmp_path):
-    assert looked_at("meet", "OSError: Address already in use") == ""
-    assert looked_at(f"write to {tmp_path}/gone", "FileNotFoundError") == ""
+    assert looked_at("meet", "", "OSError: Address already in use") == ([], "")
+    assert looked_at("write", f"{tmp_path}/gone", "FileNotFoundError") == ([], "")
     assert counted("no-such-file", "no-such-file-either", "oom_kill", "%s times") == []
 
 

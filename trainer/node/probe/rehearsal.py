@@ -75,9 +75,9 @@ class Rank:
     def __init__(self, plan, local, say, go):
         self.plan, self.local, self.say, self.go = plan, local, say, go
 
-    def step(self, name, work, *words):
-        """Report the step, then do it."""
-        self.say({"step": name})
+    def step(self, at, name, work, *words):
+        """Report the step, by its key and in words, then do it."""
+        self.say({"at": at, "step": name, "folder": words[0] if at == "write" else ""})
         return work(*words)
 
     def run(self):
@@ -88,7 +88,7 @@ class Rank:
             if os.read(self.go, 1):
                 self.together()
         except BaseException as failed:
-            self.say({"error": words_of(failed)})
+            self.say(dict(getattr(failed, "facts", {}), error=words_of(failed)))
 
     def alone(self):
         """The phase without other nodes.
@@ -96,20 +96,22 @@ class Rank:
         Only one rank of a node writes and loads, because all share disk and memory.
         """
         if self.local == 0:
-            self.step("start %d threads" % THREADS, try_threads)
+            self.step("start", "start %d threads" % THREADS, try_threads)
             if self.plan["expect"]:
-                self.step("see the run's folder", try_view, os.path.join(self.plan["folder"], self.plan["expect"]))
-            self.step("write to %s" % self.plan["folder"], try_folder, self.plan["folder"])
-            self.step("read a script in %s" % self.plan["folder"], try_script, self.plan["folder"])
+                self.step(
+                    "see", "see the run's folder", try_view, os.path.join(self.plan["folder"], self.plan["expect"])
+                )
+            self.step("write", "write to %s" % self.plan["folder"], try_folder, self.plan["folder"])
+            self.step("read", "read a script in %s" % self.plan["folder"], try_script, self.plan["folder"])
             for folder in self.plan["folders"]:
                 try:
-                    self.step("write to %s" % folder, try_folder, folder)
+                    self.step("write", "write to %s" % folder, try_folder, folder)
                 except OSError as failed:
                     self.say({"warning": [folder, failed.strerror or str(failed)]})
-            self.step("load data with %d workers" % WORKERS, try_loader)
-            self.step("train a layer on the CPU", try_layer)
+            self.step("load", "load data with %d workers" % WORKERS, try_loader)
+            self.step("train", "train a layer on the CPU", try_layer)
         if self.plan["backend"] == "nccl":
-            self.step("compute on GPU %d" % self.local, try_device, self.local)
+            self.step("compute", "compute on GPU %d" % self.local, try_device, self.local)
 
     def together(self):
         """The phase that all ranks do together."""
@@ -118,22 +120,23 @@ class Rank:
 
         wait_s = self.plan["wait"]
         os.environ.setdefault("NCCL_DEBUG", "INFO")
-        store, rank, world = self.step("meet", meet, self.plan, self.local, wait_s)
+        store, rank, world = self.step("meet", "meet", meet, self.plan, self.local, wait_s)
         limit, backend = datetime.timedelta(seconds=wait_s), self.plan["backend"]
         grouped = dist.PrefixStore("rehearsal", store)
         device = "cuda" if backend == "nccl" else "cpu"
         self.step(
+            "form",
             "form a group (%s)" % backend,
             lambda: dist.init_process_group(backend, store=grouped, rank=rank, world_size=world, timeout=limit),
         )
-        self.step("all_reduce", add_up, torch.ones(1, device=device), world)
-        long = torch.ones(max(1, self.plan["bytes"] // 4), device=device)
-        seconds = self.step("all_reduce of %d MB" % round(self.plan["bytes"] / MB), add_up, long, world)
+        self.step("sum", "all_reduce", add_up, torch.ones(1, device=device), world)
+        long, mb = torch.ones(max(1, self.plan["bytes"] // 4), device=device), round(self.plan["bytes"] / MB)
+        seconds = self.step("sum", "all_reduce of %d MB" % mb, add_up, long, world)
         # No rank leaves before all are done; rank 0, which hosts the store, leaves last.
         store.add("ended", 1)
         while rank == 0 and store.add("ended", 0) < world:
             time.sleep(0.01)
-        self.say({"done": "together", "seconds": round(seconds, 4), "world": world})
+        self.say({"done": "together", "seconds": round(seconds, 4), "mb": mb, "world": world})
 
 
 def words_of(failed):
@@ -146,39 +149,44 @@ def words_of(failed):
     return ("%s: %s" % (type(failed).__name__, "; ".join(shown)))[:500]
 
 
-def looked_at(step, words):
-    """Details from this container, in brackets, that tell apart the usual causes of an ambiguous error message."""
+def looked_at(at, folder, words, killer=0):
+    """What tells apart the usual causes of an ambiguous error: keys of facts for programs, and it all in brackets."""
     closed = re.search("ermission denied: '(.*)/", words)
-    shown, folder = [], closed[1] if closed else step[len("write to ") :]
-    if (closed or step.startswith("write to ")) and os.path.isdir(folder):
-        shown = folder_now(folder)
-    elif step.startswith("load") and re.search("(?i)bus|space|shared memory", words):
+    looked, folder = [], closed[1] if closed else folder
+    if (closed or at == "write") and os.path.isdir(folder):
+        looked = folder_now(folder)
+    elif at == "load" and (killer == signal.SIGBUS or re.search("(?i)bus|space|shared memory", words)):
         room = os.statvfs("/dev/shm")
-        shown = ["/dev/shm: %d of %d MB free" % tuple(n * room.f_frsize // MB for n in (room.f_bavail, room.f_blocks))]
-    if re.search("(?i)SIGKILL|killed|memory", words):
-        shown += counted(
-            "memory.events", "memory/memory.oom_control", "oom_kill", "the kernel has killed %s for memory"
+        free, size = (n * room.f_frsize // MB for n in (room.f_bavail, room.f_blocks))
+        looked = [("shm_full" * (free < 8), "/dev/shm: %d of %d MB free" % (free, size))]
+    if killer == signal.SIGKILL or re.search("(?i)killed|memory", words):
+        looked += counted(
+            "memory.events", "memory/memory.oom_control", "oom_kill", "the kernel has killed %d for memory"
         )
     if re.search("(?i)thread|temporarily", words):
-        shown += counted("pids.events", "pids/pids.events", "max", "the limit of processes was reached %s times")
-    return " [%s]" % "; ".join(shown) if shown else ""
+        looked += counted("pids.events", "pids/pids.events", "max", "the limit of processes was reached %d times")
+    shown = "; ".join(text for _, text in looked)
+    return [key for key, _ in looked if key], shown and " [%s]" % shown
 
 
 def folder_now(folder):
-    """The state of a folder: free space and inodes, owner, mode, and whether it can be written."""
+    """The state of a folder: free space and inodes, owner, mode, and whether it can be written. As `looked_at`."""
     room, of = os.statvfs(folder), os.stat(folder)
-    mb, inodes = room.f_bavail * room.f_frsize // MB, ["%d inodes free" % room.f_favail] * bool(room.f_files)
-    who = "of uid %d, mode %o, this is uid %d" % (of.st_uid, of.st_mode & 0o7777, os.geteuid())
-    shown = [folder, "%d MB free" % mb, *inodes, who] + ["mounted read-only"] * bool(room.f_flag & os.ST_RDONLY)
-    return shown + ([] if os.access(folder, os.W_OK | os.X_OK) else ["no right to write there"])
+    mb, inodes = room.f_bavail * room.f_frsize // MB, room.f_favail
+    looked = [("", folder), ("disk_full" * (mb < 2), "%d MB free" % mb)]
+    looked += [("no_inodes" * (not inodes), "%d inodes free" % inodes)] * bool(room.f_files)
+    looked += [("", "of uid %d, mode %o, this is uid %d" % (of.st_uid, of.st_mode & 0o7777, os.geteuid()))]
+    looked += [("read_only", "mounted read-only")] * bool(room.f_flag & os.ST_RDONLY)
+    return looked + [("no_right", "no right to write there")] * (not os.access(folder, os.W_OK | os.X_OK))
 
 
 def counted(new, old, name, words):
-    """A counter of this container's control group, in words; an empty list if it cannot be read."""
+    """A counter of this container's control group, in words, with its name as key if it is not 0; [] if unreadable."""
     for path in (new, old):
         try:
             with open("/sys/fs/cgroup/" + path) as file:
-                return [words % dict(line.split(" ", 1) for line in file)[name].strip()]
+                number = int(dict(line.split(" ", 1) for line in file)[name])
+                return [(name * bool(number), words % number)]
         except (OSError, KeyError, ValueError):
             continue
     return []
@@ -233,6 +241,7 @@ class Child:
     def outcome(self, phase):
         """The result of the phase for this rank: with `error`, `signal` or `code` if it failed."""
         result = dict(self.extra, local=self.local, step=self.step)
+        place = result.get("at", ""), result.pop("folder", "")
         size = os.fstat(self.words).st_size
         lines = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").splitlines()
         telling = dict.fromkeys(
@@ -243,15 +252,18 @@ class Child:
         if self.done == phase:
             return dict(result, right=True)
         if self.error:
-            result["error"] = self.error + looked_at(self.step, self.error)
+            result["error"] = self.error
         elif self.status is None:
-            result["error"] = "TimeoutError: it did not end in time"
+            result.update(error="TimeoutError: it did not end in time", seen=["late"])
         elif os.WIFSIGNALED(self.status):
             result["signal"] = os.WTERMSIG(self.status)
         else:
             result["code"] = os.WEXITSTATUS(self.status)
+        seen, more = looked_at(*place, self.error, result.get("signal", 0))
+        if self.error:
+            result["error"] += more
         own = [line.strip() for line in lines if line.strip() and NCCL not in line]
-        more = looked_at(self.step, {9: "SIGKILL", 7: "bus error"}.get(result.get("signal"), ""))
+        result["seen"] = result.get("seen", []) + seen
         return dict(result, words=(own[-1][: 500 - len(more)] if own else "") + more)
 
 

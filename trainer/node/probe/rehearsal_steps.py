@@ -15,6 +15,14 @@ WORKERS, FILE_SIZE = 2, 1 << 20
 ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 
 
+class RehearsalError(RuntimeError):
+    """A step failed; `facts`: fields of the rank's answer that say how."""
+
+    def __init__(self, words, **facts):
+        super().__init__(words)
+        self.facts = facts
+
+
 class Batches:
     """A data set with batches of 4 MB: they go through shared memory, as a real loader's batches do."""
 
@@ -48,7 +56,9 @@ def try_view(path):
     try:
         os.stat(path)
     except FileNotFoundError as fault:
-        raise RuntimeError("the engine does not see the host's folder: %s is not there" % path) from fault
+        raise RehearsalError(
+            "the engine does not see the host's folder: %s is not there" % path, unseen=True
+        ) from fault
 
 
 def try_folder(folder):
@@ -123,7 +133,8 @@ def bind(listening, where, endpoint, wait_s):
             return listening.bind(where)
         except OSError as failed:
             if failed.errno != errno.EADDRINUSE or time.monotonic() > end:
-                raise OSError(failed.errno, "%s: %s" % (endpoint, failed.strerror)) from None
+                busy = ["busy"] * (failed.errno == errno.EADDRINUSE)
+                raise RehearsalError("%s: %s" % (endpoint, failed.strerror), seen=busy) from None
         time.sleep(0.1)
 
 
@@ -151,7 +162,9 @@ def meet(plan, local, wait_s):
         try:
             counts.append(int(store.get("ranks-%d" % node)))
         except Exception:
-            raise RuntimeError("node %d did not come within %g s" % (node, wait_s)) from None
+            raise RehearsalError(
+                "node %d did not come within %g s" % (node, wait_s), waited=True, missed=node
+            ) from None
     return store, sum(counts[: plan["node"]]) + local, sum(counts)
 
 
