@@ -228,7 +228,8 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
     rank = next(iter(sorted(outcome.failures, key=_is_victim)), {"error": "no answer"})
     words = _words(rank)
     step = rank.get("step") or ("start" if outcome.ranks else "import torch")
-    where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 else host
+    own = "local" in rank and len(outcome.ranks) > 1
+    where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if own else host
     evidence = [f"{host}: {text}" for text in outcome.errors[:4] if text != words]
     return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, rank, evidence, scene)
 

@@ -39,6 +39,13 @@ def test_a_successful_rehearsal_finds_nothing_and_reports_what_it_showed():
     assert summary({host: answer() for host in HOSTS}, 20_000_000) == "3 ranks met, and summed 20 MB in 0.25 s"
 
 
+def test_an_error_of_no_rank_counts_beside_ranks_that_failed():
+    lost = [rank(error="TimeoutError: no answer"), rank(error="TimeoutError: no answer", local=1)]
+    told = found(b=Outcome({"phase": "together", "torch": "2.13", "error": "OSError: broken", "ranks": lost}))
+    assert "OSError: broken" in told[0].text
+    assert told[0].hosts == ("b",)
+
+
 FOLDER = "write to /muster/run"
 FULL = "OSError: [Errno 28] No space left on device"
 CLOSED = "PermissionError: [Errno 1] Operation not permitted"
