@@ -182,10 +182,10 @@ def known_end(run_dir: Path, console: Console) -> dict[str, Any]:
         return end
     run = run_dir.name
     if not standing.is_of_this_machine(run_dir):
-        there = record.facts(run_dir)["machine"]
+        machine = record.facts(run_dir)["machine"]
         raise DeployError(
-            f"{run}: it was started on {there}, and this machine cannot see whether it is going on",
-            f"on {there}: {command_of('status', run=run)}",
+            f"{run}: it was started on {machine}, and this machine cannot see whether it is going on",
+            f"on {machine}: {command_of('status', run=run)}",
         )
     if not (run_dir / "record.json").exists():
         raise DeployError(
