@@ -55,7 +55,7 @@ def stop(options: Options, console: Console) -> int:
     from ..slurm import runs as slurm_runs
     from . import where
 
-    match where.to_stop(options, console, local_attach.live_runs):
+    match where.to_stop(options, console):
         case Path() as run_dir:
             return local_attach.stop(run_dir, options.now, console)
         case Options() as asked:

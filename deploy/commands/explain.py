@@ -27,11 +27,12 @@ from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
 from ..explain.signs.kinds import GPUS
-from ..job.options import FLAG
+from ..job.options import FLAG, Options
 from ..job.script import as_given
 from ..report.console import Console
-from ..run.files import record
+from ..run.files import record, standing
 from ..run.own_run import OwnRun, of_run
+from . import where
 
 SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": its log shows no error and no end, and nothing later than the other logs"
@@ -51,7 +52,10 @@ _STDIN, _HINT = "-", "name files, a folder of logs, a run (`muster runs`), a cau
 
 def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs, standard input, or a cause. Raises UsageError if there is nothing to read."""
-    whats = whats or (_STDIN if _is_piped() else "latest",)
+    if not whats:
+        whats = (_STDIN if _is_piped() else "latest",)
+        if whats == ("latest",):
+            where.announced(record.find("latest"), Options(), console)
     if len(whats) == 1 and whats[0] in ROWS and not os.path.lexists(whats[0]):
         return tell_cause(ROWS[whats[0]], console)
     places, left_out = places_of(whats)
@@ -225,7 +229,7 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
     outcome = attach.record_end(folder, console)
     if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
-    elif not outcome and attach.is_local(folder):
+    elif not outcome and attach.is_local(folder) and standing.is_of_this_machine(folder):
         console.note(f"{folder.name}: {attach.UNKNOWN_END}")
     return OwnRun(folder.name, outcome, record.story_of(folder))
 
@@ -288,6 +292,8 @@ def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
         files, left_out = sources.in_folder(folder)
     except PermissionError as fault:
         raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
+    if record.is_starting(folder):
+        raise UsageError(f"{folder.name} is starting: it has no logs yet", f"follow it: muster attach {folder.name}")
     if not files and not (folder / "outcome.json").is_file():  # outcome.json alone says how a run ended
         hint = "if the run is on hosts: muster fetch; else name a file with the output, or a folder of *.log files"
         raise UsageError(f"{what}: no logs in {folder}", hint)

@@ -27,9 +27,12 @@ def status(options: Options, console: Console) -> int:
     from ..slurm import runs as slurm_runs
     from . import where
 
-    match where.run_of(options, console):
+    named, going = options, list[str]()
+    if not options.run and (newest := where.run_on_this_machine(options)):
+        named, going = replace(options, run=newest.name), where.going_on()
+    match where.run_of(named, console):
         case Path() as run_dir:
-            local_attach.list_all(console, run_dir.name)
+            local_attach.list_all(console, [run_dir.name, *going])
             console.hint(f"to see what its ranks do, or how it ended: muster why --run {run_dir.name}")
             return DONE
         case Options() as asked:
@@ -82,7 +85,8 @@ def logs(options: Options, console: Console) -> int:
     from . import where
 
     # If somebody followed a run to its end, its output is on this machine; for a run on Slurm, only the end of it is.
-    match where.run_on_this_machine(options) or where.on_slurm(options) or where.run_of(options, console, copy=True):
+    known = where.run_on_this_machine(options) or where.on_slurm(options)
+    match where.announced(known, options, console) if known else where.run_of(options, console, copy=True):
         case Path():
             return local_within.logs_here(options, console)
         case Options() as asked:
@@ -139,7 +143,9 @@ def board(options: Options, console: Console, folder: str | None) -> int:
     changes nothing, and ends with this command. With hosts, it lists
     their runs too, and follows those that are running.
     """
+    from ..local import attach as local_attach
     from ..report.board import server
+    from ..report.board.answers import Board
     from ..run.files import folders
 
     if options.hosts or options.cluster:
@@ -147,9 +153,10 @@ def board(options: Options, console: Console, folder: str | None) -> int:
 
         if folder:
             raise UsageError(f"{folder}: with hosts, the board shows this folder's runs", "leave one of them out")
-        return hosts_board.serve(options, console)
-    port = value_of(options, "port") or 0
-    return server.serve(folders.runs_of(folder) if folder else folders.RUNS, port, not options.no_open, console)
+        return hosts_board.serve(options, local_attach.live_runs, console)
+    runs = folders.runs_of(folder) if folder else folders.RUNS
+    board = Board(runs, live=lambda: local_attach.live_runs(runs))
+    return server.serve(board, value_of(options, "port") or 0, not options.no_open, console)
 
 
 @command(

@@ -132,9 +132,7 @@ def resume(options: Options, console: Console) -> int:
     from ..run.files import record
     from . import where
 
-    run_dir = where.to_resume(
-        options, console, lambda run: local_attach.record_end(run, console), local_attach.live_runs
-    )
+    run_dir = where.to_resume(options, console, lambda run: local_attach.record_end(run, console))
     own = record.own_fields(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:

@@ -7,10 +7,10 @@ run (runs/ID/record.json) tells where the run is. Hosts are taken only from a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ..core.errors import UsageError
 from ..core.names import RunId
@@ -22,6 +22,7 @@ from ..run.files import folders, record, resumable
 from ..slurm import recorded_run
 from ..slurm.recorded_run import RecordedRun
 
+Chosen = TypeVar("Chosen", Path, RecordedRun, Options, Path | RecordedRun)
 # Options of commands for any run that apply only to a run on hosts.
 _HOSTS_ONLY = ("wait_lost", "secret", "env_file", "secret_file")
 
@@ -33,17 +34,34 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Rec
     such run.
     """
     if copy and ended_here(options, options.rank):
-        return _folder(options)
+        return announced(_folder(options), options, console)
     if elsewhere := run_on_this_machine(options) or on_slurm(options):
         _refuse_of_hosts(options, elsewhere)
-        return elsewhere
+        return announced(elsewhere, options, console)
     asked = with_recorded_hosts(options, console)
     if not names_hosts(asked):
         hint = f"name its hosts: {FLAG.hosts} gpu-a,me@gpu-b:2222"
         if asked.run:
             raise UsageError(f"{asked.run}: you did not start this run here, so its hosts are not known", hint)
         folders.refuse_no_run(f", or {hint}")
-    return asked
+    return announced(asked, options, console)
+
+
+def announced(run: Chosen, options: Options, console: Console) -> Chosen:
+    """Return the run that was chosen; if the user named none, say which others are going on on this machine."""
+    name = run.name if isinstance(run, Path) else run.run
+    others = [] if options.run or options.hosts or options.cluster else [each for each in going_on() if each != name]
+    if others:
+        going = subject(others[::-1], "is going on", "are going on")
+        console.note(f"this is about {name or 'the runs on the hosts'}; {going}, too: {FLAG.run} {others[-1]}")
+    return run
+
+
+def going_on() -> list[str]:
+    """The runs of this folder on this machine that have not ended, the newest last."""
+    from ..local import attach
+
+    return attach.going_on()
 
 
 def _refuse_of_hosts(options: Options, run: Path | RecordedRun) -> None:
@@ -68,17 +86,15 @@ def refuse_slurm(run: RecordedRun, hint: str = "") -> NoReturn:
     )
 
 
-def to_stop(
-    options: Options, console: Console, live_runs: Callable[[], Collection[str]]
-) -> Path | RecordedRun | Options:
-    """The run to stop: without --run, the only run whose end is not known. `live_runs`: the running ones here.
+def to_stop(options: Options, console: Console) -> Path | RecordedRun | Options:
+    """The run to stop: without --run, the only run whose end is not known.
 
     Raises UsageError if there are several: a run may have ended without any command here seeing it, so Muster would
     have to guess.
     """
     if not (options.run or names_hosts(options)):
         elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
-        names = [*sorted(live_runs()), *elsewhere]
+        names = [*going_on(), *elsewhere]
         if len(names) > 1:
             words = f"which run? as far as this machine knows, {listed(names)} have not ended"
             raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")
@@ -86,21 +102,18 @@ def to_stop(
     return run_of(options, console)
 
 
-def to_resume(
-    options: Options,
-    console: Console,
-    end_of: Callable[[Path], Mapping[str, Any]],
-    live_runs: Callable[[], Collection[str]],
-) -> Path:
+def to_resume(options: Options, console: Console, end_of: Callable[[Path], Mapping[str, Any]]) -> Path:
     """The run to continue: the named one, or else the newest. Raises UsageError if there is none.
 
     It also raises UsageError if the newest is done and others are not: the user may mean either. `end_of`: how a run
-    ended, as far as this machine knows; `live_runs`: the running ones here.
+    ended, as far as this machine knows.
     """
     newest = record.find(options.run or "latest")
+    if record.is_starting(newest):
+        raise UsageError(f"{newest.name} is starting now", f"follow it: muster attach {newest.name}")
     if options.run or not _is_done(end_of(newest)):
         return newest
-    live = live_runs()
+    live = going_on()
     others = [path for path in record.run_dirs(folders.RUNS) if path.name not in live and record.own_fields(path)]
     ends = {path.name: end_of(path) for path in sorted(others, key=record.started, reverse=True)}
     left = [name for name, end in ends.items() if not _is_done(end)]

@@ -59,7 +59,10 @@ class NodeState:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run folder as `make runs` lists it; unknown values are None."""
+    """A run folder as `make runs` lists it; unknown values are None.
+
+    `verdict`, `since` and `ask`: as in run/files/standing.py.
+    """
 
     id: str
     verdict: str
@@ -67,6 +70,8 @@ class RunFacts:
     step: int | None
     seconds: float | None
     bytes: int
+    since: float = 0.0
+    ask: str = ""
 
 
 def exit_code(code: int, verb: str = "") -> str:

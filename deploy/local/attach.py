@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, follow, outcome
-from ..run.files import folders, locks, record, recorded_ends
+from ..run.files import folders, locks, record, recorded_ends, standing
 from ..run.follower import Follower
 from ..run.output import RankLogs
 from ..run.progress import State
@@ -44,6 +44,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             interrupts.hold()
             interrupts.leave_by_ctrl_c(_command("attach", run_dir), _command("stop", run_dir))
             try:
+                _await_start(run_dir, interrupts, console)
                 _follow(run_dir, ranks, interrupts, console)
             except Detached:
                 interrupts.tell_way_back()
@@ -61,6 +62,9 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
             try:
                 _await_stop(run_dir, now, interrupts, console)
             except Detached:  # the terminal has gone
+                return DONE
+            if not run_dir.exists():  # its command has undone the start
+                console.note(f"{run_dir.name} was stopped while it was starting: nothing of it is left")
                 return DONE
     ending.show_stopped(run_dir.name, known_end(run_dir, console), console)
     console.note(f"its files: {folders.display_path(run_dir)}")
@@ -86,8 +90,13 @@ def stop_all(console: Console, run: str) -> int:
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     refuse_silent(engine)
-    left = f"down: nothing of {run or 'the runs of this folder'} is left on this machine"
-    console.note(left if count else "nothing was running on this machine; on hosts: muster down --hosts a,b")
+    starting = [path for path in record.run_dirs(folders.RUNS) if run in ("", path.name) and record.is_starting(path)]
+    for run_dir in starting:  # perhaps on hosts
+        console.warn(f"{run_dir.name} is starting, and has no nodes yet: {_command('stop', run_dir)}")
+    if count:
+        console.note(f"down: nothing of {run or 'the runs of this folder'} is left on this machine")
+    elif not starting:
+        console.note("nothing was running on this machine; on hosts: muster down --hosts a,b")
     return DONE
 
 
@@ -97,19 +106,27 @@ def refuse_silent(engine: EngineFacts) -> None:
         raise DeployError(f"could not tell which containers run: {engine.reason}", "docker ps; then the same again")
 
 
-def list_all(console: Console, named: str = "*") -> None:
-    """`make runs`: list all runs, or those whose name matches `named`."""
-    for run_dir in record.run_dirs(folders.RUNS, named):
-        record_end(run_dir, console)
+def list_all(console: Console, named: Collection[str] = ()) -> None:
+    """`make runs`: list all runs, or those that are `named`, and say who knows about runs that are elsewhere."""
     runs = recorded_ends.listing(folders.RUNS, live_runs(), named)
-    console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), map(vars, runs))
+    console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), tables.folder_values(runs))
+    for ask in dict.fromkeys(run.ask for run in runs[::-1] if run.ask and not console.as_json):
+        console.hint(f"whether runs elsewhere are going on: {ask}")
     if not runs:
         console.note("no runs yet: `muster up` starts one")
 
 
-def live_runs() -> frozenset[str]:
-    """The runs of this folder that have nodes on this machine."""
-    return backends.running(folders.RUNS, client.find_engine())
+def live_runs(runs: Path | None = None) -> frozenset[str]:
+    """The runs of this folder (or of `runs`) that have nodes on this machine."""
+    return backends.running(runs or folders.RUNS, client.find_engine())
+
+
+def going_on() -> list[str]:
+    """The runs of this folder on this machine that are starting, or running, the newest last."""
+    live, elsewhere = live_runs(), (record.HOSTS, record.SLURM)
+    driven = [path for path in record.run_dirs(folders.RUNS) if locks.is_held(path / ".lock")]
+    here = {path.name for path in driven if record.facts(path).get("backend") not in elsewhere}
+    return sorted(live | here, key=lambda run: recorded_ends.begun(record.path_of(RunId(run))))
 
 
 def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
@@ -129,7 +146,8 @@ def record_end(run_dir: Path, console: Console) -> dict[str, Any]:
     """
     if end := recorded_ends.end_of(run_dir):
         return end
-    if not is_local(run_dir) or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
+    is_here = is_local(run_dir) and standing.is_of_this_machine(run_dir)
+    if not is_here or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
         return {}
     if (lock := locks.hold_followed(run_dir)) is None:
         return {}
@@ -167,6 +185,17 @@ def known_end(run_dir: Path, console: Console) -> dict[str, Any]:
     if end := record_end(run_dir, console):
         return end
     run = run_dir.name
+    if not standing.is_of_this_machine(run_dir):
+        machine = record.facts(run_dir)["machine"]
+        raise DeployError(
+            f"{run}: it was started on {machine}, and this machine cannot see whether it is going on",
+            f"on {machine}: {command_of('status', run=run)}",
+        )
+    if not (run_dir / "record.json").exists():
+        raise DeployError(
+            f"{run}: it has no record: its command was killed before its nodes started, or its files were removed",
+            f"to remove what is left: {command_of('down', run=run, delete=True)}",
+        )
     if not record.own_fields(run_dir):
         remove = command_of("down", run=run, delete=True)
         raise DeployError(f"{run}: you did not start this run", f"`muster up` starts one; to remove this one: {remove}")
@@ -174,6 +203,18 @@ def known_end(run_dir: Path, console: Console) -> dict[str, Any]:
         f"{run}: {UNKNOWN_END}",
         f"continue it: muster resume {run}; what it printed: {_command('logs', run_dir)}",
     )
+
+
+def _await_start(run_dir: Path, interrupts: Interrupts, console: Console) -> None:
+    """Wait until the run has a record, with which it starts its nodes. DeployError: its start was undone."""
+    ask = _Asking(run_dir)
+    if record.is_starting(run_dir):
+        console.note(f"{run_dir.name} is starting: its nodes come next")
+    while record.is_starting(run_dir):
+        ask.at(interrupts.requests())
+        time.sleep(_LOOK_S)
+    if not run_dir.exists():
+        raise DeployError(f"{run_dir.name} did not start: nothing of it is left", "its own command says why")
 
 
 def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: Console) -> None:

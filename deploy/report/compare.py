@@ -17,7 +17,7 @@ from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..job.script import as_typed
 from ..run.events import gpu_use
-from ..run.files import code, recorded_ends
+from ..run.files import code, standing
 from ..run.files.record import backend_of
 from .page import head, render, steps
 from .page.charts import STYLES, Chart, Point, Series, draw
@@ -141,7 +141,7 @@ def _table(rows: Sequence[Compared]) -> list[str]:
 def _numbers(runs: Sequence[RunData]) -> list[Compared]:
     """The results and costs of the runs that have them."""
     measures = [_measures(run) for run in runs]
-    rows = [Compared("end", [head.summary(run).verdict or recorded_ends.UNFINISHED for run in runs])]
+    rows = [Compared("end", [standing.of(run.folder, head.summary(run).verdict).shown for run in runs])]
     for name, (show, _) in measures[0].items():
         values = [measured[name][1] for measured in measures]
         if any(value is not None for value in values):

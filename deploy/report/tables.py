@@ -16,7 +16,7 @@ from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
-from ..run.files.recorded_ends import RUNNING, UNFINISHED
+from ..run.files.standing import RUNNING, UNFINISHED, Standing
 
 # An object of JSON.
 Value = dict[str, Any]
@@ -103,7 +103,7 @@ def folder_rows(runs: Iterable[RunFacts]) -> Rows:
     return [
         (
             run.id,
-            run.verdict,
+            Standing(run.verdict, run.since).shown,
             percent(run.accuracy) if run.accuracy is not None else "",
             f"step {run.step}" if run.step is not None else "",
             duration(run.seconds) if run.seconds is not None else "",
@@ -111,6 +111,11 @@ def folder_rows(runs: Iterable[RunFacts]) -> Rows:
         )
         for run in runs
     ]
+
+
+def folder_values(runs: Iterable[RunFacts]) -> list[Value]:
+    """The runs on this machine, for programs: `since` and `ask` only of a run of which only its hosts know more."""
+    return [{name: value for name, value in vars(run).items() if value or name not in ("since", "ask")} for run in runs]
 
 
 def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> Rows:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from ..core.errors import DONE
 from . import environment
 from .backend import Backend
-from .files import code, record
+from .files import code, locks, record
 from .files.code import Code
 
 B = TypeVar("B", bound=Backend)
@@ -72,7 +72,8 @@ def start_run(start: Start[B], hold: Callable[[], None]) -> int:
             start.show_plan()
             return DONE
         run_dir = start.choose_folder()
-        with start.open_backend(run_dir) as backend:
+        # Commands that look while the nodes start learn from the lock that the run is starting.
+        with locks.followed(run_dir), start.open_backend(run_dir) as backend:
             launch(backend, run_dir, start.resumed, partial(start.record_start, backend), hold)
         code.write(run_dir, start.code)
         start.tell_started(backend)

@@ -21,7 +21,7 @@ from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
-from ..run.files import own_files, record
+from ..run.files import locks, own_files, record
 from ..run.follower import Follower
 from ..run.lost_host import patience_s, refuse_cut_off
 from ..run.outcome import Result, concluded
@@ -72,7 +72,8 @@ class Following:
         backend, run = self._backend, self._backend.run_dir.name
         self._interrupts.leave_by_ctrl_c(command_of("attach", run=run), command_of("stop", run=run))
         try:
-            result, state = self._follow_starts()
+            with locks.followed(backend.run_dir):
+                result, state = self._follow_starts()
         except Detached:
             self._interrupts.tell_way_back()
             return DETACHED

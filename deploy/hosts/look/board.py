@@ -19,11 +19,12 @@ from ...job.option_words import command_of
 from ...job.options import Options
 from ...report import tables
 from ...report.board import server
-from ...report.board.runs import MOST_RUNS, Row, row_elsewhere
+from ...report.board.answers import Board
+from ...report.board.runs import MOST_RUNS, Live, Row, row_elsewhere
 from ...report.console import Console
 from ...report.recorder import Recorder
 from ...run.files import folders, locks, record
-from ...run.files.recorded_ends import UNFINISHED
+from ...run.files.standing import UNFINISHED
 from ..start import observe
 from . import attach, status
 
@@ -32,10 +33,11 @@ from . import attach, status
 _EVERY_S, _LOOKED_S, _MOST_FOLLOWED, _PATIENCE_S = 30.0, 10.0, 8, 10.0
 
 
-def serve(options: Options, console: Console) -> int:
+def serve(options: Options, live: Live, console: Console) -> int:
     """Serve the board of this folder's runs and of the runs on hosts until Ctrl-C. Raises UsageError."""
     with HostRuns(options) as runs:
-        return server.serve(folders.RUNS, int(value_of(options, "port") or 0), not options.no_open, console, runs)
+        board = Board(folders.RUNS, runs, live)
+        return server.serve(board, int(value_of(options, "port") or 0), not options.no_open, console)
 
 
 class HostRuns:
@@ -123,12 +125,8 @@ class HostRuns:
 
 def _is_followed(run: RunId) -> bool:
     """Whether a command on this machine already follows the run."""
-    run_dir = record.path_of(run)
-    if not run_dir.is_dir():
-        return False
-    if lock := locks.hold_followed(run_dir):
-        lock.release()
-    return lock is None
+    lock = record.path_of(run) / ".lock"
+    return lock.is_symlink() or locks.is_held(lock)  # a follower here could not take a link
 
 
 def _fetch(value: dict[str, Any]) -> str:

@@ -24,11 +24,12 @@ from pathlib import Path
 from ...core.errors import UsageError
 from ...core.printable import console_line, visible_values
 from ...core.text import amount
-from ...run.files import own_files, record
+from ...run.files import own_files, record, recorded_ends, standing
+from ...run.files.standing import Signature, Standing, whole_signature
 from .. import compare
 from ..page import render, run
 from ..page.data import MOST_READ, RunReader
-from .runs import FRESH_S, RemoteRuns, Runs, Signature, newest, newest_first, whole_signature
+from .runs import Live, RemoteRuns, Runs, newest_first
 
 # The share of a core that a live page may take, and the bytes of a run's lines that it reads; the bytes that are shown
 # of a file, and, each second, of a log; how many pages are kept.
@@ -60,7 +61,7 @@ _SAME = Reply(204)
 @dataclass(frozen=True)
 class _Page:
     seen: Signature
-    is_live: bool
+    now: Standing
     answer: Reply
     next_at: float
 
@@ -68,9 +69,9 @@ class _Page:
 class Board:
     """The answers for one folder of runs. Only one request at a time lists the folder, and only one reads runs."""
 
-    def __init__(self, folder: Path, elsewhere: RemoteRuns | None = None) -> None:
-        self._elsewhere = elsewhere
-        self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
+    def __init__(self, folder: Path, elsewhere: RemoteRuns | None = None, live: Live = tuple) -> None:
+        self._elsewhere, self._live = elsewhere, live
+        self.runs, self._listing, self._reading = Runs(folder, live), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         # Only the reader of the run whose page was made last is kept: readers of several large runs need much memory.
         self._newest: RunReader | None = None
@@ -101,7 +102,7 @@ class Board:
                     return self._comparison(asked.get("run", []))
             case ["run", name] if run_dir := self.runs.find(name):
                 with self._reading:
-                    return self._page(run_dir, now)
+                    return self._page(run_dir)
             case ["run", name, *rest] if run_dir := self.runs.find(name):
                 return _file(run_dir, rest, look="look" in asked)
         return None
@@ -127,18 +128,18 @@ class Board:
                 return _html(compare.page(compare.compare(known, MOST_LIVE)))
         return None
 
-    def _page(self, run_dir: Path, now: float) -> Reply:
+    def _page(self, run_dir: Path) -> Reply:
         """The page of a run. The more it costs to make, the older it may be."""
         known, at = self._pages.get(run_dir.name), time.monotonic()
         if not known or at >= known.next_at:
             seen = whole_signature(run_dir)
-            is_live = abs(now - newest(seen)) < FRESH_S
-            if not known or (seen, is_live) != (known.seen, known.is_live):
+            what = standing.of(run_dir, recorded_ends.end_of(run_dir).get("verdict", ""), self._live)
+            if not known or (seen, what) != (known.seen, known.now):
                 # For a very large run, an incomplete page comes immediately, and the complete one a second later.
                 quick = not known and sum(size for _, size in seen) > _LARGE
                 if not self._newest or self._newest.folder != run_dir or self._newest.quick:
                     self._newest = RunReader(run_dir, MOST_LIVE // 4 if quick else MOST_LIVE, quick)
-                known = _made(self._newest, () if quick else seen, is_live)
+                known = _made(self._newest, () if quick else seen, what)
                 others = [page for page in self._pages.items() if page[0] != run_dir.name]
                 self._pages = dict([*others, (run_dir.name, known)][-MOST_PAGES:])
         return known.answer
@@ -155,11 +156,11 @@ def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
     return Reply(200, markup.encode(), _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'")
 
 
-def _made(reader: RunReader, seen: Signature, is_live: bool) -> _Page:
+def _made(reader: RunReader, seen: Signature, now: Standing) -> _Page:
     began, run_dir = time.thread_time(), reader.folder
-    answer = _html(run.build(run_dir, record.own_fields(run_dir), reader, is_live), run.LIVE)
+    answer = _html(run.build(run_dir, record.own_fields(run_dir), reader, now), run.LIVE)
     rest = 0.0 if reader.quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
-    return _Page(seen, is_live, answer, time.monotonic() + rest)
+    return _Page(seen, now, answer, time.monotonic() + rest)
 
 
 def _file(run_dir: Path, parts: Sequence[str], look: bool) -> Reply | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,24 +17,21 @@ from ...core import text as words
 from ...core.fields import object_or_empty
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
-from ...run.files import code, own_files, record, recorded_ends
+from ...run.files import code, own_files, record, recorded_ends, standing
+from ...run.files.standing import RUNNING, UNFINISHED, Signature, Standing, newest, signature, whole_signature
 from ..page.data import number
 from ..page.head import state_of
 from ..tables import ENDED
 
-# A run without an end is live if its files were written within this time: its agents write every few seconds.
-FRESH_S = 60.0
 # A run that has ended, or whose files have not changed for _STILL_S, is looked at only once in _STILL_EVERY_S.
 _STILL_S, _STILL_EVERY_S = 600.0, 10.0
 # How many runs are listed (the newest); how many characters of a text and how many hosts a row shows.
 MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
 # The points of a sparkline; the bytes read at the end of a file; the files looked at in each folder.
-_POINTS, _TAIL, _LOOKED_AT = 12, 16 << 10, 200
-_FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
+_POINTS, _TAIL = 12, 16 << 10
 _MOST_S = 0.4  # the time that a look spends on runs that were never read; the next look continues with them
-_NODE_FOLDERS = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]
-Signature = tuple[tuple[int, int], ...]
+Live = Callable[[], Collection[str]]
 
 
 class RemoteRuns(Protocol):
@@ -50,11 +47,11 @@ class RemoteRuns(Protocol):
 class Runs:
     """The runs in a folder. A run's row is read again when its files have changed.
 
-    `unread`: how many older runs the last look had no time for.
+    `unread`: how many older runs the last look had no time for. `live`: as in standing.of.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.unread = folder, 0
+    def __init__(self, folder: Path, live: Live = tuple) -> None:
+        self.folder, self.unread, self._live = folder, 0, live
         self._known: dict[str, tuple[Signature, float, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
@@ -62,7 +59,7 @@ class Runs:
         names, until = self._names(), time.monotonic() + _MOST_S
         known = {str(name): self._row(name, now) for name in names if name in self._known or time.monotonic() < until}
         self._known, self.unread = known, len(names) - len(known)
-        return newest_first(_with_state(row, now) for _, _, row in known.values())
+        return newest_first(row for _, _, row in known.values())
 
     def find(self, name: str) -> Path | None:
         """The folder of a run here; None if there is no such run, or if it is a link."""
@@ -85,12 +82,10 @@ class Runs:
             return before
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
-        return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
-
-
-def _with_state(row: Row, now: float) -> Row:
-    live = not row["ended"] and abs(now - row["seen"]) < FRESH_S
-    return {**row, "live": live, **state_of(row["verdict"], live)}
+        if not row["ended"]:
+            row = {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
+        standing_now = standing.of(run_dir, row["verdict"], self._live, now)
+        return seen, now, {**row, "live": standing_now.is_live, "ask": standing_now.ask, **state_of(standing_now)}
 
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
@@ -100,50 +95,20 @@ def newest_first(rows: Iterable[Row]) -> list[Row]:
 
 def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     """The row of a run that is only on hosts, from its tables.run_values; `command` copies it here."""
-    ended, live = value["state"] in ENDED - {recorded_ends.UNFINISHED}, value["state"] not in ENDED
+    ended, live = value["state"] in ENDED - {UNFINISHED}, value["state"] not in ENDED
     verdict = value["state"] if ended else ""
     return {
         "id": value["run"],
         "verdict": verdict,
         "ended": ended,
         "live": live,
-        **state_of(verdict, live),
+        **state_of(Standing(verdict or (RUNNING if live else UNFINISHED))),
         "step": value["checkpoint"],
         "hosts": words.listed(value["hosts"], MOST_HOSTS),
         "started": value["changed"],
         "seen": value["changed"] or 0.0,
         "command": command,
     }
-
-
-def signature(run_dir: Path) -> Signature:
-    """When the files that the board's list reads of a run were written, and how long they are."""
-    return tuple(_stat(run_dir / name) for name in _FILES)
-
-
-def whole_signature(run_dir: Path) -> Signature:
-    """When all files that a run's page reads were written, and how long they are."""
-    return (*signature(run_dir), *map(_stat, _files_of_nodes(run_dir)))
-
-
-def _files_of_nodes(run_dir: Path) -> Iterator[str]:
-    for folder in _NODE_FOLDERS:
-        with suppress(OSError), os.scandir(run_dir / folder) as entries:
-            yield from (entry.path for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
-    yield str(run_dir / "timeline.jsonl")
-
-
-def newest(seen: Signature) -> float:
-    """When the newest of these files was written, in Unix seconds; 0 if there are none."""
-    return max((moment for moment, _ in seen), default=0) / 1e9
-
-
-def _stat(path: str | Path) -> tuple[int, int]:
-    try:
-        about = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return 0, 0
-    return about.st_mtime_ns, about.st_size
 
 
 def _read(run_dir: Path, seen: Signature) -> Row:

@@ -31,7 +31,6 @@ from ...core.errors import DONE, UsageError
 from ...job.allowed import own_users
 from ..console import Console
 from .answers import Board, Reply
-from .runs import RemoteRuns
 
 HERE = "127.0.0.1"
 # The most bytes of a request's head; how long it may take to arrive, or its answer to be read; how many requests are
@@ -90,9 +89,9 @@ class Server(TCPServer):
             self._free.release()
 
 
-def serve(folder: Path, port: int, opens: bool, console: Console, elsewhere: RemoteRuns | None = None) -> int:
-    """Serve the board of this folder of runs until Ctrl-C; in a terminal, open it in the browser. Raises UsageError."""
-    with Server(Board(folder, elsewhere), port) as server:
+def serve(board: Board, port: int, opens: bool, console: Console) -> int:
+    """Serve this board until Ctrl-C; in a terminal, open it in the browser. Raises UsageError."""
+    with Server(board, port) as server:
         threading.Thread(target=server.board.prepare, daemon=True, name="muster-board-reads").start()
         console.line(server.url, {"kind": "board", "url": server.url})
         if console.asks:

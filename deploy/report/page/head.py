@@ -21,8 +21,8 @@ from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
 from ...run import events as run_events
 from ...run.events import Event
-from ...run.files import recorded_ends
 from ...run.files.record import SLURM, backend_of
+from ...run.files.standing import RUNNING, STARTING, Standing
 from ...run.outcome import final
 from ...run.own_run import trouble_before
 from ..text import checkpoint_words, culprit
@@ -30,7 +30,7 @@ from .data import Fields, RunData, column, number
 
 # A number, or None if the folder lacks it.
 Known = float | None
-_MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", recorded_ends.RUNNING: "●"}
+_MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", RUNNING: "●"}
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Summary:
     start: Known
 
 
-def state_of(verdict: str, is_live: bool) -> dict[str, str]:
+def state_of(now: Standing) -> dict[str, str]:
     """The state of a run, for its page and the list of runs: the word, its mark, and a class in page.css."""
-    word = verdict or (recorded_ends.RUNNING if is_live else recorded_ends.UNFINISHED)
-    return {"state": word, "mark": _MARKS.get(word, "…"), "badge": word if word in _MARKS else "unknown"}
+    kind = RUNNING if now.word == STARTING else now.word
+    return {"state": now.shown, "mark": _MARKS.get(kind, "…"), "badge": kind if kind in _MARKS else "unknown"}
 
 
 def summary(run: RunData) -> Summary:

@@ -6,13 +6,15 @@ Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templ
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from ...core import text as words
 from ...core.errors import DeployError
 from ...job.option_words import command_of
-from ...run.files import code, own_files, record, timeline
+from ...run.files import code, own_files, record, standing, timeline
+from ...run.files.standing import Standing
 from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
@@ -37,14 +39,18 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, is_live: bool = False) -> str:
+def build(
+    run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, now: Standing | None = None
+) -> str:
     """The page for a run folder. Missing, partial or torn files raise nothing: the page lists them.
 
     `own`: what this machine itself recorded about the run; the commands on the page come only from this. `reader`: the
-    board's, which makes the page again while the run continues. `is_live`: the run's nodes still write.
+    board's, which makes the page again while the run continues. `now`: what the
+    board knows about the run.
     """
     run = load(run_dir, own, reader)
     end = head.summary(run)
+    now = Standing(end.verdict) if end.verdict else now or standing.of(run_dir)
     listed, sent = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
@@ -52,8 +58,9 @@ def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = N
         LIVE if reader else (),
         live=reader is not None,
         end=end,
-        **head.state_of(end.verdict, is_live),
-        is_live=is_live,
+        **head.state_of(now),
+        now=now,
+        made=time.strftime("%H:%M"),
         figures=head.figures(run, end),
         facts_of_run=head.facts(run, end),
         commands=head.commands(run, end),

@@ -22,6 +22,8 @@ from ...core.printable import one_line
 from ...core.text import in_seconds
 
 _POLL_S = 0.1
+# Where Linux lists the locks of all users.
+_LISTED = "/proc/locks"
 
 
 class Lock:
@@ -68,6 +70,33 @@ def hold_followed(run_dir: Path) -> Lock | None:
     with suppress(DeployError):  # a container or host that writes into the folder may have put a link there
         return hold_run(run_dir)
     return None
+
+
+@contextmanager
+def followed(run_dir: Path) -> Iterator[None]:
+    """Show until the end of the `with` that this command starts or follows the run, if no other command does."""
+    lock = hold_followed(run_dir)
+    try:
+        yield
+    finally:
+        if lock:
+            lock.release()
+
+
+def is_held(path: Path) -> bool:
+    """Whether some process holds the lock at `path`, also one of another user. It is not taken to find out.
+
+    Where the kernel lists no locks (macOS), it is taken for a moment.
+    """
+    if os.path.exists(_LISTED):
+        return _holder(path) is not None
+    if not os.path.lexists(path):
+        return False
+    with suppress(DeployError):
+        if lock := hold(path):
+            lock.release()
+        return lock is None
+    return False
 
 
 def is_first_writer(file: BinaryIO) -> bool:
@@ -137,13 +166,18 @@ def wait_for(path: Path, most_s: float, say: Callable[[str], None]) -> Iterator[
 def keeper(path: Path) -> str:
     """The process that keeps a file locked, in words; `another process` if this machine does not show it."""
     with suppress(OSError, ValueError):
-        inode = str(path.stat().st_ino)
-        for row in Path("/proc/locks").read_text().splitlines():
-            cells = row.split()
-            if cells[1] == "FLOCK" and cells[-3].rpartition(":")[2] == inode:
-                command = Path(f"/proc/{int(cells[-4])}/cmdline").read_bytes().decode(errors="replace")
-                return f"process {cells[-4]} ({one_line(command.replace(chr(0), ' ')[:80].strip())})"
+        command = Path(f"/proc/{(pid := int(_holder(path) or ''))}/cmdline").read_bytes().decode(errors="replace")
+        return f"process {pid} ({one_line(command.replace(chr(0), ' ')[:80].strip())})"
     return "another process"
+
+
+def _holder(path: Path) -> str | None:
+    """The number of the process that holds the lock at `path`, as the kernel lists it; None if nobody holds it."""
+    with suppress(OSError):
+        inode = str(path.lstat().st_ino)
+        rows = map(str.split, Path(_LISTED).read_text().splitlines())
+        return next((row[-4] for row in rows if row[1] == "FLOCK" and row[-3].rpartition(":")[2] == inode), None)
+    return None
 
 
 def _still_there(path: Path, descriptor: int) -> bool:

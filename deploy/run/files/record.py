@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import stat
 import time
@@ -32,7 +33,7 @@ from ...core.names import RunId, check_typed, node_name, run_id, run_ids
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
 from ..state.story import Happening
-from . import folders, own_files, timeline
+from . import folders, locks, own_files, timeline
 
 _TEXTS = array(text(), 10_000)
 _FACTS = shaped(
@@ -64,11 +65,12 @@ _FACTS = shaped(
         "roles": optional(_TEXTS),
         "role_of": optional(table(text(300), text(40), 10_000)),
         "bare": optional(flag),
+        "machine": optional(text(300)),
         "gpus": optional(table(text(300), array(whole(10_000)), 10_000)),
     },
 )
 # Muster's files of which every run folder has at least one, no matter who made it and how early the run ended.
-_RUN_FILES = ("record.json", "outcome.json", "nodes", ".fetched.json")
+_RUN_FILES = ("record.json", "outcome.json", "nodes", ".fetched.json", ".lock")
 # The names in a record for the backend of real hosts and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
 # Only the owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of all runs. An engine
@@ -190,6 +192,7 @@ def open_start(
         "script": choice.script,
         "bare": choice.bare,
         "user": folders.user_name(),
+        "machine": platform.node(),
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
@@ -274,20 +277,32 @@ def path_of(run: RunId) -> Path:
 
 
 def latest() -> Path:
-    """The latest run here, or, without the link (as in a copy), the one started last; else a path that is no run."""
-    link = folders.RUNS / "latest"
-    return link.resolve() if is_run(link) else max(run_dirs(folders.RUNS), key=started, default=link)
+    """The run here that was begun last: one that is starting, or else the latest that started. Else a path of no run.
+
+    Without the link to the latest (as in a copy), the times in the records count.
+    """
+    link, here = folders.RUNS / "latest", run_dirs(folders.RUNS)
+    usual = link.resolve() if is_run(link) else max(here, key=started, default=link)
+    return max(filter(is_starting, here), default=usual)
 
 
-def run_dirs(runs: Path, named: str = "*") -> list[Path]:
-    """The runs in a folder whose names match `named`. Links, and names that no run can have, are left out.
+def is_starting(run_dir: Path) -> bool:
+    """Whether a command has made this folder for a new run, and has not started its nodes yet: it has no record then.
+
+    That can take minutes, for example while packages are installed.
+    """
+    return not os.path.lexists(run_dir / "record.json") and locks.is_held(run_dir / ".lock")
+
+
+def run_dirs(runs: Path) -> list[Path]:
+    """The runs in a folder. Links, and names that no run can have, are left out.
 
     Other programs, such as TensorBoard, use a folder `runs`, too; their folders have none of Muster's files in them.
     Raises DeployError if this user may not read the folder.
     """
     if os.path.isdir(runs) and not os.access(runs, os.R_OK | os.X_OK):
         raise DeployError(f"{runs}: you may not read this folder", f"ls -ld {runs}")
-    folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
+    folders = (path for path in runs.glob("*") if run_ids([path.name]) and os.path.isdir(path))
     return [
         each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _RUN_FILES)
     ]

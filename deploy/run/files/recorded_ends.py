@@ -15,7 +15,8 @@ from ...core.fields import digits, flag, optional, real, row, table, text, whole
 from ...core.fields import record as shaped
 from ..outcome import Result
 from ..progress import State
-from . import record, timeline
+from . import record, standing, timeline
+from .standing import RUNNING, Standing
 
 _NUMBER = optional(real(least=-1e300))
 _NODE = text(300)
@@ -34,10 +35,6 @@ _OUTCOME = shaped(
         "downloads": optional(table(_NODE, row(whole(), text(4096)), 10_000)),
     },
 )
-
-
-# What lists and pages call a run without a verdict: its nodes still write, or its end was not recorded.
-RUNNING, UNFINISHED = "running", "unfinished"
 
 
 def end_of(run_dir: Path) -> dict[str, Any]:
@@ -97,19 +94,28 @@ def outcome_of(result: Result, state: State, seconds: float) -> dict[str, Any]:
     }
 
 
-def listing(runs: Path, live: Collection[str], named: str = "*") -> list[RunFacts]:
-    """All runs whose names match `named`, newest last."""
-    return [_listed(path, live) for path in sorted(record.run_dirs(runs, named), key=record.started)]
+def listing(runs: Path, live: Collection[str], named: Collection[str] = ()) -> list[RunFacts]:
+    """All runs, or those that are `named`, newest last. `live`: those with nodes on this machine."""
+    paths = (path for path in record.run_dirs(runs) if not named or path.name in named)
+    return [_listed(path, live) for path in sorted(paths, key=begun)]
+
+
+def begun(run_dir: Path) -> tuple[float, str]:
+    """A key to sort runs by their start. A run that is starting has no record yet: the time of its folder counts."""
+    t, name = record.started(run_dir)
+    with suppress(OSError):
+        t = t or run_dir.stat().st_mtime
+    return t, name
 
 
 def _listed(run_dir: Path, live: Collection[str]) -> RunFacts:
     outcome = end_of(run_dir)
-    verdict = RUNNING if run_dir.name in live else outcome.get("verdict") or UNFINISHED
+    now = Standing(RUNNING) if run_dir.name in live else standing.of(run_dir, outcome.get("verdict") or "")
     if (record.facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
-        verdict = "of a newer Muster"
+        now = Standing("of a newer Muster")
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
     steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
     step = outcome.get("step") or max(steps, default=None)
-    return RunFacts(
-        run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), record.contents(run_dir)[1]
-    )
+    size = record.contents(run_dir)[1]
+    reached = outcome.get("accuracy"), step, outcome.get("seconds")
+    return RunFacts(run_dir.name, now.word, *reached, size, now.since, now.ask)

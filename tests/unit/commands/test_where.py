@@ -1,6 +1,8 @@
 """A command without hosts is about a run: on this machine, on Slurm, or on hosts that this user recorded."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -11,9 +13,10 @@ from deploy.door import faults
 from deploy.hosts import recorded
 from deploy.job.options import Options
 from deploy.report.console import Console
-from deploy.run.files import folders, record, recorded_ends
+from deploy.run.files import folders, locks, record, recorded_ends
 from deploy.slurm import runs as slurm_runs
 from deploy.slurm.recorded_run import RecordedRun
+from tests.unit.run.test_locks import HELD
 
 
 @pytest.fixture
@@ -134,41 +137,53 @@ def test_logs_are_read_here_once_the_run_has_ended_and_its_logs_are_here(runs):
     assert [where.ended_here(Options(run="r1"), rank) for rank in ("1", "all", "2")] == [True, True, False]
 
 
-def to_stop(going_on=()):
-    run = where.to_stop(Options(), Console(), lambda: going_on)
+@pytest.fixture
+def going(monkeypatch):
+    """The names of the runs that are going on on this machine: a test fills the list."""
+    names = []
+    monkeypatch.setattr(where, "going_on", lambda: names)
+    return names
+
+
+def to_stop():
+    run = where.to_stop(Options(), Console())
     return run.run if isinstance(run, Options | RecordedRun) else run.name
 
 
-def test_stop_chooses_the_only_run_without_an_end_and_never_guesses(runs):
+def test_stop_chooses_the_only_run_without_an_end_and_never_guesses(runs, going):
     first, second = (started(runs, name, record.HOSTS, t, hosts=["a"]) for name, t in (("r1", 1.0), ("r2", 2.0)))
     with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r2 and r1 ") as fault:
         to_stop()
     assert "--run r2" in fault.value.hint
     (second / "outcome.json").write_text("{}")
     assert to_stop() == "r1"
-    assert where.to_stop(Options(run="latest"), Console(), list).run == "r2"
+    assert where.to_stop(Options(run="latest"), Console()).run == "r2"
     started(runs, "r3", "processes", 3.0)
+    going.append("r3")
     with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r3 and r1 have not"):
-        to_stop(["r3"])
+        to_stop()
     (first / "outcome.json").write_text("{}")
-    assert to_stop(["r3"]) == "r3"
+    assert to_stop() == "r3"
+    going.clear()
     assert to_stop() == "r3", "it says that the latest has ended"
     started(runs, "r4", record.SLURM, 4.0, hosts=["login"], shared="/home/me")
     assert to_stop() == "r4"
+    going.append("r3")
     with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r3 and r4 have not"):
-        to_stop(["r3"])
+        to_stop()
+    going.clear()
     started(runs, "r5", record.SLURM, 5.0, hosts=["login"], shared="/home/me")
     with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r5 and r4 have not"):
         to_stop()
 
 
-def to_resume(run="", running=(), noted=None):
+def to_resume(run="", noted=None):
     console = Console()
     console.note = console.note if noted is None else noted.append
-    return where.to_resume(Options(run=run), console, recorded_ends.end_of, lambda: running).name
+    return where.to_resume(Options(run=run), console, recorded_ends.end_of).name
 
 
-def test_resume_takes_the_newest_run_and_asks_if_only_an_older_one_is_not_done(runs):
+def test_resume_takes_the_newest_run_and_asks_if_only_an_older_one_is_not_done(runs, going):
     """A user wants the run that was stopped; the newest, a short test that is done, had been started again."""
     first, second = (started(runs, name, "processes", t) for name, t in (("r1", 1.0), ("r2", 2.0)))
     assert to_resume() == "r2"
@@ -181,13 +196,15 @@ def test_resume_takes_the_newest_run_and_asks_if_only_an_older_one_is_not_done(r
     assert fault.value.hint == "muster resume r1; or, to start the newest again with its files: muster resume r2"
     assert [to_resume(run) for run in ("latest", "r1", "r2")] == ["r2", "r1", "r2"], "a name is no question"
     noted = []
-    assert to_resume(running=["r1"], noted=noted) == "r2"
+    going.append("r1")
+    assert to_resume(noted=noted) == "r2"
+    going.clear()
     assert noted == ["r2 is done: it starts again with its files"]
     (first / "record.json").write_text('{"id": "r1"}')
     assert to_resume() == "r2", "nobody can resume a run that another user started"
 
 
-def test_resume_does_not_claim_to_know_the_end_of_a_run_that_nobody_here_followed(runs):
+def test_resume_does_not_claim_to_know_the_end_of_a_run_that_nobody_here_followed(runs, going):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     (started(runs, "r2", "processes", 2.0) / "outcome.json").write_text('{"verdict": "done"}')
     with pytest.raises(UsageError, match=r"is done; r1 is not, as far as this machine knows$"):
@@ -274,3 +291,70 @@ def test_in_a_copy_without_the_link_the_latest_run_is_the_one_that_was_started_l
     assert (where.run_on_this_machine(Options()), record.find("latest")) == (here, here)
     (runs / "latest").symlink_to("/")
     assert record.find("latest") == here, "a link to elsewhere may have come with the folder"
+
+
+@pytest.mark.parametrize("task", ["why", "logs", "fetch", "attach", "exec -- ls", "explain"])
+def test_with_several_runs_going_on_a_command_says_which_one_it_is_about(task, runs, going, capsys, monkeypatch):
+    """With two `muster up` in one folder, each command silently answered for the newest."""
+    monkeypatch.setattr(explain, "_is_piped", lambda: False)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
+    for t, name in enumerate(("r1", "r2", "r3")):
+        started(runs, name, "processes", t + 1.0)
+    going += ["r1", "r2", "r3"]
+    words = "this is about r3; r2 and r1 are going on, too: --run r2"
+    run(task.split())
+    assert words in capsys.readouterr().err
+    run([*task.split()[:1], *([] if task == "explain" else ["--run"]), "r3", *task.split()[1:]])
+    assert "this is about" not in capsys.readouterr().err, "the user named it"
+
+
+def test_a_command_about_hosts_names_a_run_that_is_going_on_here(runs, going, capsys):
+    started(runs, "r1", "processes", 1.0)
+    started(runs, "r2", record.HOSTS, 2.0, hosts=["one.invalid"])
+    going.append("r1")
+    run(["status"])
+    assert "this is about r2; r1 is going on, too: --run r1" in capsys.readouterr().err
+
+
+def test_status_shows_every_run_that_is_going_on_here_and_the_newest(runs, capsys, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
+    folders_of = [started(runs, f"r{t}", "processes", float(t)) for t in (1, 2, 3, 4)]
+    held = [locks.hold_run(folders_of[at]) for at in (0, 2)]
+    run(["status", "--json"])
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["id"], each["verdict"]) for each in shown] == [
+        ("r1", "running"),
+        ("r3", "running"),
+        ("r4", "unfinished"),
+    ]
+    run(["status", "--run", "r1", "--json"])
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["r1"]
+    for lock in held:
+        lock.release()
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("why", "its ranks have not started yet"),
+        ("logs", "its ranks have not started yet"),
+        ("explain", "r2 is starting: it has no logs yet"),
+        ("resume", "r2 is starting now"),
+        ("status", "r2   starting"),
+        ("down", "r2 is starting, and has no nodes yet: muster stop --run r2"),
+    ],
+)
+def test_a_run_that_is_starting_is_the_latest_before_it_has_a_record(task, words, runs, capsys, monkeypatch):
+    """For minutes, while packages were installed, commands answered for the run before."""
+    monkeypatch.setattr(explain, "_is_piped", lambda: False)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
+    (started(runs, "r1", "processes", 1.0) / "outcome.json").write_text('{"verdict": "done"}')
+    begun = record.new_folder("r2", ("train.py",), script=True)
+    with subprocess.Popen([sys.executable, "-c", HELD, str(begun / ".lock")], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        run([task])
+        assert words in "".join(capsys.readouterr())
+        other.kill()
+    assert record.latest().name == "r1", "its command was killed"
+    run(["attach", "--run", "r2"])
+    assert "r2: it has no record: its command was killed before its nodes started" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -129,3 +130,20 @@ def test_a_rank_that_has_printed_nothing_is_not_reported_as_unknown(run_dir, cap
     assert typed(capsys, "logs", "--rank", "all")[:2] == (0, "[0]  step 50\n")
     code, _, err = typed(capsys, "logs", "--rank", "7")
     assert (code, err) == (1, "error: r1: it has no rank 7, only ranks 0-1\n")
+
+
+@pytest.mark.parametrize("task", ["why", "attach", "stop", "runs"])
+def test_a_run_of_another_machine_is_not_called_killed_and_gets_no_end_here(run_dir, capsys, task):
+    """Two machines may share a folder: the other one knows, and its run may be going on."""
+    record.write_record(run_dir, {**record.facts(run_dir), "machine": "other-box"})
+    _, out, err = typed(capsys, task)
+    assert "killed" not in out + err
+    assert "it was started on other-box" in err or task == "runs"
+    assert not (run_dir / "outcome.json").exists()
+
+
+def test_a_run_that_is_stopped_while_it_starts_leaves_nothing_and_is_no_error(run_dir, capsys, monkeypatch):
+    monkeypatch.setattr(attach, "_await_stop", lambda run_dir, *_: shutil.rmtree(run_dir))
+    monkeypatch.setattr(attach, "is_over", lambda *_: False)
+    code, _, err = typed(capsys, "stop", "r1")
+    assert (code, err) == (0, "r1 was stopped while it was starting: nothing of it is left\n")

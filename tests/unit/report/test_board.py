@@ -14,7 +14,7 @@ from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.report.page.data import RunReader
-from deploy.run.files import code, folders, own_files
+from deploy.run.files import code, folders, locks, own_files, record
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 
@@ -30,17 +30,54 @@ def going_on(folder, age=5.0):
     return folder
 
 
-def rows(folder, now=NOW):
-    return {row["id"]: row for row in runs.Runs(folder).rows(now)}
+def rows(folder, now=NOW, live=("a",)):
+    return {row["id"]: row for row in runs.Runs(folder, lambda: live).rows(now)}
 
 
 @pytest.mark.parametrize(("age", "live"), [(5.0, True), (59.0, True), (61.0, False)])
-def test_a_run_without_an_end_is_live_while_its_nodes_write(tmp_path, age, live):
+def test_a_run_without_its_command_is_live_while_its_nodes_write(tmp_path, age, live):
     going_on(tmp_path / "a", age)
     row = rows(tmp_path)["a"]
     assert (row["live"], row["ended"], row["verdict"]) == (live, False, "")
     assert (row["mark"], row["state"]) == (("●", "running") if live else ("…", "unfinished"))
     assert row["seen"] == pytest.approx(NOW - age)
+
+
+def test_a_run_that_was_killed_is_not_shown_as_running(tmp_path):
+    """For a minute after kill -9 of all its processes, the board showed it as running."""
+    run = going_on(tmp_path / "a")
+    assert (rows(tmp_path, live=())["a"]["live"], rows(tmp_path, live=())["a"]["state"]) == (False, "unfinished")
+    assert page.build(run).count("Unfinished") == 1
+    lock = locks.hold_run(run)
+    row = rows(tmp_path, NOW + 3600, live=())["a"]
+    assert (row["live"], row["mark"], row["state"]) == (True, "●", "starting"), "its record has no start"
+    assert "going on when this page was made" in page.build(run)
+    lock.release()
+
+
+def test_a_run_on_hosts_without_a_follower_has_the_time_and_the_command_that_asks(tmp_path):
+    run = going_on(tmp_path / "a")
+    known = {**RECORD, "id": "a", "backend": "hosts", "hosts": ["gpu-a"], "starts": [{"t": NOW - 9}]}
+    record.write_record(run, known)
+    os.utime(run / "record.json", (NOW - 5, NOW - 5))
+    row, at = rows(tmp_path, live=())["a"], time.strftime("%Y-%m-%d %H:%M", time.localtime(NOW - 5))
+    assert (row["live"], row["badge"], row["state"]) == (False, "unknown", f"unknown since {at}")
+    assert row["ask"] == "muster status --hosts gpu-a"
+    assert "<code>muster status --hosts gpu-a</code>" in page.build(run)
+    (run / "record.json").write_text(json.dumps({**known, "hosts": ["evil"]}))
+    assert rows(tmp_path)["a"]["ask"] == "", "another user may have written it"
+    record.write_record(run, known)
+    lock = locks.hold_followed(run)
+    assert rows(tmp_path)["a"]["state"] == "running"
+    lock.release()
+
+
+def test_a_run_of_another_machine_is_running_while_its_files_change(tmp_path):
+    run = going_on(tmp_path / "a")
+    record.write_record(run, {**RECORD, "id": "a", "machine": "other-box"})
+    os.utime(run / "record.json", (NOW - 5, NOW - 5))
+    assert rows(tmp_path, live=())["a"]["state"] == "running"
+    assert rows(tmp_path, NOW + 100, live=())["a"]["state"].startswith("unknown since ")
 
 
 def test_a_run_is_live_if_any_file_of_a_node_is_new(tmp_path):
@@ -220,7 +257,7 @@ def test_the_board_opens_a_browser_only_on_a_screen(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(Console, "asks", property(lambda console: terminal))
     monkeypatch.setattr(server.webbrowser, "open", seen.append)
     monkeypatch.setattr(server.Server, "serve_forever", lambda board: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert server.serve(tmp_path, 0, opens, Console()) == 0
+    assert server.serve(answers.Board(tmp_path), 0, opens, Console()) == 0
     assert len(seen) == opened
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 

@@ -53,6 +53,24 @@ def test_waiting_for_a_held_lock_ends_and_names_the_holder(tmp_path, other):
     assert f"process {pid}" in said[0]
 
 
+@pytest.mark.parametrize("listed", [locks._LISTED, "/nowhere"])
+def test_whether_a_lock_is_held_is_known_and_leaves_it_as_it_was(tmp_path, other, monkeypatch, listed):
+    """A look must not make the command that starts a run believe that another one runs it."""
+    monkeypatch.setattr(locks, "_LISTED", listed)
+    path = tmp_path / "lock"
+    assert not locks.is_held(path)
+    path.touch()
+    assert not locks.is_held(path)
+    path.unlink(missing_ok=True)
+    other(path)
+    assert locks.is_held(path)
+    own = locks.hold(tmp_path / "own")
+    assert locks.is_held(tmp_path / "own")
+    own.release()
+    (tmp_path / "link").symlink_to(path)
+    assert not locks.is_held(tmp_path / "link"), "a container may put a link to any file there"
+
+
 def test_a_released_lock_can_be_taken(tmp_path):
     with locks.wait_for(tmp_path / "lock", 5, print):
         assert locks.hold(tmp_path / "lock") is None

@@ -10,7 +10,7 @@
   const whole = (number) => number?.toLocaleString("en") ?? "";
   const verdict = (row) => {
     const cell = made("b", row.badge, `${row.mark} ${row.state}`);
-    cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
+    cell.title = row.message || (row.ended ? "" : row.ask || `last sign ${moment(row.seen)}`);
     return cell;
   };
   const link = (row) => {
