@@ -228,8 +228,22 @@ class _Source(io.RawIOBase):
 class _Input(io.BufferedReader):
     """A reader for one answer after another: the end of an answer does not close it."""
 
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read that many bytes. Raises Excess if the number is negative, as a chunk's may be."""
+        return super().read(_length(size))
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Read up to that many bytes, with one look at the connection. Raises Excess as `read` does."""
+        return super().read1(_length(size))
+
     def close(self) -> None:
         """Stay open."""
+
+
+def _length(size: int | None) -> int:
+    if size is None or size < 0:
+        raise Excess("a chunk without a length")
+    return size
 
 
 class _Http(http.client.HTTPConnection):

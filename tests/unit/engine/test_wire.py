@@ -156,6 +156,14 @@ def test_a_stream_that_is_too_slow_times_out_unless_it_is_followed(monkeypatch):
         assert list(engine.open("GET", "/x", follow=True).frames()) == [(OUT, b"late\n")]
 
 
+@pytest.mark.parametrize("length", [b"-1b", b"-1", b"-b"])
+def test_a_chunk_of_negative_length_is_refused(length):
+    says = CHUNKED + length + b"\r\nabc\r\n0\r\n\r\n"
+    for read in (lambda wire: wire.ask("GET", "/x"), lambda wire: wire.open("GET", "/x").read(100)):
+        with engine_that(says) as wire, pytest.raises(Excess, match="a chunk without a length"):
+            read(wire)
+
+
 def test_two_answers_on_one_connection_are_not_mixed_up():
     fake, (ours, its) = FakeEngine(), socket.socketpair()
     threading.Thread(target=fake.serve, args=(its.recv, its.sendall), daemon=True).start()
