@@ -40,7 +40,8 @@ class Recorder:
         A row: the group, the collective's number in it, its name, its size, and the script's file, line and function.
         """
         if step != self._step:
-            self._usual.append(self._since)
+            if self._step > 0:  # before the first step, all was start-up
+                self._usual.append(self._since)
             self._step = step
         self._since, before, self._last = since_s, self._last, _last()
         if since_s < max(self._usual) + UNUSUAL_SECONDS or self._last != before:

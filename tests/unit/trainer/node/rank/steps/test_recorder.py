@@ -128,6 +128,17 @@ def test_the_recorder_is_read_only_in_an_unusually_long_step_without_new_collect
     assert asked.look(2, 13.0)[-1][3] == "4"
 
 
+@pytest.mark.torch
+def test_a_slow_start_does_not_count_as_a_usual_step(group):
+    import torch
+
+    asked = Recorder()
+    asked.look(0, 30.0)
+    group.all_reduce(torch.zeros(3))
+    asked.look(31, 0.02)
+    assert asked.look(31, 3.0)[-1][2] == "all_reduce"
+
+
 def test_a_size_includes_the_type_if_it_is_not_the_usual_one():
     entry = {"input_sizes": [[5, 3], []], "input_dtypes": ["Float", "Double"]}
     assert recorder._size(entry) == "5x3+1 Double"
