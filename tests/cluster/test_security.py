@@ -202,11 +202,12 @@ def test_variables_that_arrive_incomplete_start_nothing_and_are_in_no_file(run, 
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
     with session.open_all(hosts_of_flag(run.hosts[0])) as opened:
         (host_session,) = opened.all().values()
-        folder, sent = f"{host_session.home}/runs/{run.id}-look", commands.base64_line(b"A=12345\n")
+        secret = uuid.uuid4().hex  # a run's figures may contain any short number
+        folder, sent = f"{host_session.home}/runs/{run.id}-look", commands.base64_line(f"A={secret}\n".encode())
         # This stand-in for `docker run` prints its input and the files that contain it, and makes no container.
-        look = ("sh", "-c", f"cat >&2; grep -rl 12345 {host_session.home} >&2; stat -c %a {folder} >&2; exit 7")
+        look = ("sh", "-c", f"cat >&2; grep -rl {secret} {host_session.home} >&2; stat -c %a {folder} >&2; exit 7")
         done = host_session.run(commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
-        assert done.err.splitlines() == ["A=12345", "700"]
+        assert done.err.splitlines() == [f"A={secret}", "700"]
         for cut in (b"", sent[:-1], sent, sent + b"c2VjcmV0"):
             assert host_session.run(commands.start(folder, "", look, "no-such-start"), input=cut, check=False).code == 1
         assert host_session.run(("sh", "-c", f"ls -d {folder}*"), check=False).out == ""

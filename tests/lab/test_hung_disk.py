@@ -36,4 +36,4 @@ def test_a_read_that_never_ends_is_reported_with_its_file_and_file_system(hung, 
     assert told[0][1]["disk"] == f"{hung}/shard-7 on {hung} (fuse.hung hung)"
     assert not still.stuck_ranks([life])[0].asleep
     rank.kill()
-    assert disks.waiting(rank.pid), "no signal ends it"
+    until(lambda: disks.waiting(rank.pid), "the read again: no signal ends it")
