@@ -97,8 +97,8 @@ test: $(READY_DEV) ## the same tests each day, in about half an hour; what was s
 	@$(BIN)/python -m tests.once_more tests/lab
 
 test-all: $(READY_DEV) ## all tests, in an hour and more; IN=tests/cluster: those of a folder or file
-	@if [ -n "$$IN" ]; then $(BIN)/python -m pytest $(SIDE_BY_SIDE) "$$IN"; else \
-		$(BIN)/python -m pytest $(SIDE_BY_SIDE) --ignore tests/lab tests && $(BIN)/python -m pytest tests/lab; fi
+	@if [ -n "$$IN" ]; then $(BIN)/python -m tests.once_more $(SIDE_BY_SIDE) "$$IN"; else \
+		$(BIN)/python -m tests.once_more $(SIDE_BY_SIDE) --ignore tests/lab tests && $(BIN)/python -m tests.once_more tests/lab; fi
 
 fuzz: $(READY_DEV) ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \

@@ -1,4 +1,4 @@
-"""`make test`: run all tests, then the failed ones once more, alone. `python -m tests.once_more WORDS OF PYTEST`
+"""`make test` and `make test-all`: run tests, then the failed ones once more, alone. `python -m tests.once_more`
 
 Thousands of tests on real processes share two cores. A test that fails among them and passes alone has hit a race, of
 its own or in Muster: the last lines name it as FAILED ONCE, its failure is shown above them, and somebody has to fix

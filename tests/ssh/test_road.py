@@ -382,7 +382,8 @@ def test_a_host_without_its_own_server_is_served_from_this_machine(hosts, monkey
     monkeypatch.setattr("deploy.send.road.line.PORTS", range(1, 1))
     done = Push(hosts, Cargo([of_bytes(data)])).run()
     assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
-    assert done.from_here == 3 * len(data)
+    # A piece that was on its way when its host was given a source counts as the source's.
+    assert 3 * (len(data) - MB) <= done.from_here <= 3 * len(data)
     assert any("this machine" in note for note in done.notes)
 
 
