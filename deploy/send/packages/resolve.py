@@ -31,6 +31,9 @@ from .uv import Failed, Uv
 
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
+# uv's words for a package that the index does not have, or not in that version.
+_UNKNOWN = re.compile(r"(?:Because|only|of|and) ([\w.-]+)(?: was not found in |==\S+ and |<=?\S+ is avail| are avail)")
+WITHOUT = f"or leave the packages out: {FLAG.requirements} no"
 _MOST_BUILDS = 100
 # Lines that uv ignores, with a warning: Muster does what they ask, or does it always.
 _HANDLED_OPTIONS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
@@ -112,7 +115,7 @@ class Resolving:
             except Failed as fault:
                 match = _UNBUILT.search(fault.words)
                 if not match or match[1] in built or len(built) == _MOST_BUILDS:
-                    raise Failed(self._explained(fault.words)) from fault
+                    raise Failed(self._explained(fault.words), self._to_correct(fault.words)) from fault
                 (built[match[1]],) = asked.build([self._of_index(match[1])])
                 source = built[match[1]]
                 stubs.write(self._stubs, source.name, source.version, self._known_needs(source), source.extras)
@@ -345,6 +348,16 @@ class Resolving:
                     notes[f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base"] = asked
         named = [note for note, asked in notes.items() if asked in words]  # a uv.lock may have one for each Python
         return "\n".join([*(named or notes), words])
+
+    def _to_correct(self, words: str) -> str:
+        """The hint that names the user's line if uv found nothing by its name, or not that version; empty if none."""
+        unknown = set(map(normal, _UNKNOWN.findall(words)))
+        for path, text in self._texts.items():
+            for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
+                if (word := NAME.match(_asked(before, line))) and normal(word[1]) in unknown:
+                    where = path if path.endswith(".py") else f"{path}:{number}"  # a block may list several in a line
+                    return f"correct {where} ({line.strip()}); {WITHOUT}"
+        return ""
 
     def _excludes(self, line: str) -> bool:
         file = self._scratch / "one.txt"

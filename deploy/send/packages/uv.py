@@ -57,8 +57,8 @@ print(json.dumps({**json.loads(answer.getvalue()), **own}))
 class Failed(DeployError):
     """uv failed on this machine. `words`: all of its output, without passwords."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, words: str, hint: str = "") -> None:
+        super().__init__(words, hint)
         self.words = words
 
 
