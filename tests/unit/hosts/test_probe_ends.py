@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.causes.finding import WARNING
+from deploy.causes.finding import WARNING, find
 from deploy.door.session import Done
 from deploy.hosts.start import preflight, probe_ends
 from deploy.hosts.start.presence import ImagePresence
 from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.rehearsal import Outcome, findings
+from deploy.report.console import Console
 from lab.answers import answers
 from tests.hosts import FACTS
 from tests.unit.preflight.test_rehearsal import SCENE, answer
@@ -90,3 +91,21 @@ def test_a_missing_python_is_named_whatever_the_shells_message(words):
     assert (cause, text.splitlines()[0]) == ("no-python", "there is no /opt/py")
     assert "--python PATH" in text
     assert probe_ends.with_causes(told, "python3").faults["b"] == ("probe-died", end)
+
+
+def test_what_a_preflight_before_the_push_said_is_not_said_again_after_it(sessions, monkeypatch, capsys):
+    """Seen on a first deploy to boxes with 64 MB of shared memory: the same warning came twice."""
+    hosts = preflight.ReachedHosts(from_flag("a,b,c"), sessions, dict.fromkeys("abc", FACTS))
+    small, late = (find("shm-small", "a", f"/dev/shm has {free} free", "", WARNING) for free in ("64 MiB", "63 MiB"))
+    seen = dataclasses.replace(answers(), request=PreflightRequest())
+    known, unknown = judge(seen, [small]), judge(seen, [late, find("open-files", "b", "limit", "", WARNING)])
+    verdicts = iter([known, unknown])
+    monkeypatch.setattr(preflight, "presence_of", lambda *_: ImagePresence("lab:1", {}, True))
+    monkeypatch.setattr(preflight, "on_hosts", lambda *_: (seen, next(verdicts)))
+    before = preflight.gate(hosts, ("lab:1",), False, Console())
+    assert capsys.readouterr().err.count("/dev/shm has 64 MiB free") == 1
+    after = preflight.gate(hosts, ("lab:1",), False, Console(), before)
+    told = capsys.readouterr().err
+    assert "/dev/shm" not in told
+    assert "limit" in told
+    assert [of["cause"] for of in after["findings"]] == ["shm-small", "open-files"], "the record has all of them"
