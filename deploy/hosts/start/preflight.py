@@ -308,8 +308,8 @@ def gate(
     faults = [finding for finding in obstacles if not confidence.is_left_to_rehearsal(finding, answers)]
     if not faults:
         printed = {(of["cause"], of["level"], of["hosts"]) for of in before["findings"]}
-        found = [each.text for each in verdict.findings if (each.cause, each.level, each.hosts) not in printed]
-        for text in ([verdict.network] * (verdict.network not in ("", before["network"]))) + found:
+        news = [each.text for each in verdict.findings if (each.cause, each.level, each.hosts) not in printed]
+        for text in ([verdict.network] * (verdict.network not in ("", before["network"]))) + news:
             console.note(f"preflight: {text}")
         unseen = [host for finding in verdict.problems for host in finding.hosts]
         ran = presence.image if presence.everywhere and answers.request.where == INSIDE else ""
