@@ -43,6 +43,7 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
             f"the script uses the packages of {script.python()} ({FLAG.requirements} {needs.path} insists on the file)"
         )
         console.warn(f"packages: nothing is installed, {has}: {fault.message}")
+        console.hint(fault.hint)
         return None
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None
 

@@ -152,7 +152,12 @@ def test_a_rank_of_a_torchrun_in_a_pipe_fails_its_run_on_two_nodes(up):
     assert "ValueError: bad sample 7" in done.stderr
 
 
-def test_a_run_of_two_nodes_that_neither_trained_nor_wrote_is_questioned(up):
-    done = up("python -c 'print(1)'", "--workers", "1")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [((), "bash made no training step"), (("--workers", "1"), "no rank of bash joined a process group")],
+)
+def test_a_run_that_neither_trained_nor_wrote_is_questioned_on_any_number_of_nodes(up, words, says):
+    done = up("python -c 'print(1)'", *words)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"hint: {says}" in done.stderr
     assert "did it train?" in done.stderr

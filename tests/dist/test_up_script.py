@@ -422,6 +422,8 @@ def test_packages_that_cannot_be_installed_stop_a_script_only_if_the_user_insist
     named = line.partition("=")[0]
     assert named in warning
     assert "error:" not in done.stderr
+    if named == "no-such-package":
+        assert f"hint: correct requirements.txt:1 ({line}); or leave the packages out: --requirements no" in done.stderr
     python = re.search(r"the script uses the packages of (\S+) \(--requirements requirements\.txt insists", warning)
     assert python, warning
     # The two paths differ in a checkout whose .venv is a link.

@@ -38,8 +38,9 @@ def down(options: Options, console: Console) -> int:
         removed = host_nodes.remove(sessions, run)
         swept = host_lock.sweep(sessions)
         for host, removal in removed.values.items():
-            lock, containers = swept.values.get(host, ""), several(removal.containers, "container")
-            parts = [f"removed {containers}"] if removal.containers else []
+            # A bare host has no containers: its nodes are processes.
+            lock, nodes_there = swept.values.get(host, ""), several(removal.containers, "node")
+            parts = [f"removed {nodes_there}"] if removal.containers else []
             parts += [f"removed the lock of {lock}, whose process is dead"] if lock else []
             parts += [f"left {other}, which belongs to {user}" for other, user in removal.left]
             console.note(f"{host}: {', '.join(parts) or 'nothing to remove'}")

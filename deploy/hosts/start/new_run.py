@@ -224,5 +224,5 @@ class NewRun(HostsBackend):
         overlooked: tuple[str, ...] = ("gpu-busy",) if self.waits else ()
         # Without a free core, the run's own network drops packets; the rehearsal shows whether training tolerates that.
         overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
-        images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
-        return preflight.gate(request, images, request.force, self._console, planned, overlooked, request.work.ports)
+        images, before = (request.tag, request.base), self._preflight if after_push else None
+        return preflight.gate(request, images, request.force, self._console, before, overlooked, request.work.ports)

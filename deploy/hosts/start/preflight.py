@@ -266,7 +266,7 @@ def gate(
     images: Sequence[str],
     force: bool,
     console: Console,
-    planned: Mapping[str, str] | None = None,
+    before: Mapping[str, Any] | None = None,
     overlooked: Sequence[str] = (),
     ports: tuple[int, ...] = (),
 ) -> dict[str, Any]:
@@ -275,15 +275,16 @@ def gate(
     The probes run inside the first of `images` that all hosts have; the last of `images` is the base. In the result,
     `ran` is that image if all hosts could run it; `unseen` lists hosts that cannot be probed before they have the
     image, which is no fault; `interfaces` belong to the network on which the hosts meet, if their routes lead to
-    another one. `planned`: after a push, the interfaces that the nodes use. `overlooked`: causes that do not block this
-    run. `ports`: the ports on which the nodes reach each other, in addition to the rendezvous port. Raises Refused for
-    a fault, unless `force`.
+    another one. `before`: after a push, the result from before it: the nodes use its interfaces, and what it says is
+    not printed again. `overlooked`: causes that do not block this run. `ports`: the ports on which the nodes reach each
+    other, in addition to the rendezvous port. Raises Refused for a fault, unless `force`.
     """
-    after_push = planned is not None
+    after_push = before is not None
+    before = before or {"interfaces": {}, "network": "", "findings": ()}
     with console.waiting("preflight") as say:
         presence, request = (
             presence_of(hosts, images),
-            PreflightRequest(backend="auto", interfaces=planned or {}, ports=ports),
+            PreflightRequest(backend="auto", interfaces=before["interfaces"], ports=ports),
         )
         options = PreflightOptions(request, choose=not after_push, say=say)
         answers, verdict = on_hosts(hosts, presence, options)
@@ -302,7 +303,9 @@ def gate(
     obstacles = verdict.obstacles({"no-python", *overlooked})
     faults = [finding for finding in obstacles if not confidence.is_left_to_rehearsal(finding, answers)]
     if not faults:
-        for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
+        printed = {(of["cause"], of["level"], of["hosts"]) for of in before["findings"]}
+        news = [each.text for each in verdict.findings if (each.cause, each.level, each.hosts) not in printed]
+        for text in ([verdict.network] * (verdict.network not in ("", before["network"]))) + news:
             console.note(f"preflight: {text}")
         unseen = [host for finding in verdict.problems for host in finding.hosts]
         ran = presence.image if presence.everywhere and answers.request.where == INSIDE else ""

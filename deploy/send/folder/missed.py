@@ -95,12 +95,14 @@ def _of_module(module: str, folder: Path, needs: str, scripts: Iterable[str]) ->
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
         package = libraries.OF_MODULES.get(top, top)
+        if how := not_installed(folder, needs, package):
+            return how
         if script := next((path for path in scripts if _in_block(folder, path, package)), ""):
             return f"its `# /// script` block lists it: put --requirements {shlex.quote(script)} before the script"
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml lists it in the extra {extra}, which is not installed: {how}"
-        if how := not_installed(folder, needs, package) or _around(_files_of(module), folder, _is_code):
+        if how := _around(_files_of(module), folder, _is_code):
             return how
         package = package if top in libraries.OF_MODULES else f"the package that has {top}"
         place = _LISTS.get(PurePosixPath(needs).name, needs or f"a requirements.txt in {_shown(folder)}")

@@ -447,4 +447,4 @@ def hint(words: str, excluding: Sequence[str] = ()) -> str:
         return "on that host: df -h ~; if it has Docker: docker system df; `muster clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
         return "it needs a compiler: choose an image that has one (--image pytorch/pytorch:...-devel)"
-    return "correct the file; or leave the packages out: --requirements no"
+    return f"correct the file; {resolve.WITHOUT}"

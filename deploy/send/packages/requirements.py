@@ -14,9 +14,9 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ...core.text import amount
 from ...job.consent import Wish
 from ..folder import credentials
 from . import project_file
+from .inside.tools import NAME, normal
 from .origins import Origins
 from .settings import BEST, LOGIN, Settings, drop_logins, with_own_login, without_logins
 from .store import Content
@@ -68,6 +69,9 @@ _MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
 # Files that a build may read to learn what a package needs: requirements/base.txt, pkg/requirements.txt.
 _LISTS = re.compile(r"(?:^|/)require[^/]*(?:/|$)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{[^}]*\}?")
+# `torch = [` in a TOML file gives no version; a uv.lock has name and version on two lines.
+_KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
+_LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,22 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         files[path] = "\n".join(rows).encode()
         waiting += reversed(more)
     return files
+
+
+def asked_in(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """Each requirement in these files: its place (`path:number`), its line, its text, and its package's name."""
+    for path, text in texts.items():
+        for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
+            asked = _asked(before, line)
+            if word := NAME.match(asked):
+                yield f"{path}:{number}", line.strip(), asked, normal(word[1])
+
+
+def _asked(before: str, line: str) -> str:
+    """The requirement in a line of the user's files, if it is one. In a uv.lock, the name is on the line before."""
+    if locked := _LOCKED.fullmatch(f"{before}\n{line}"):
+        return f"{locked[1]}=={locked[2]}"
+    return "" if _KEY.match(line) else line.strip().strip("\"',")
 
 
 def _of_script(content: bytes, path: str) -> bytes:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 from ...core import plain_file
@@ -23,14 +23,17 @@ from . import addresses, offers, project_file, store
 from .base import Base
 from .from_source import sources, stubs
 from .from_source.archives import Wheel, file_of, is_wheel
-from .inside.tools import FROM_BASE, NAME, comes_with_torch, normal, read_name
-from .requirements import Requirements
+from .inside.tools import FROM_BASE, comes_with_torch, normal, read_name
+from .requirements import Requirements, asked_in
 from .settings import without_logins
 from .store import LINE, Lock, Source
 from .uv import Failed, Uv
 
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
+# uv's words for a package that the index does not have, or not in that version.
+_UNKNOWN = re.compile(r"(?:Because|only|of|and) ([\w.-]+)(?: was not found in |==\S+ and |<=?\S+ is avail| are avail)")
+WITHOUT = f"or leave the packages out: {FLAG.requirements} no"
 _MOST_BUILDS = 100
 # Lines that uv ignores, with a warning: Muster does what they ask, or does it always.
 _HANDLED_OPTIONS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
@@ -42,9 +45,6 @@ HERE = f"here: {FLAG.backend} processes in an environment"
 OTHER_TORCH = f"{HERE} that has {{}}; on hosts: {FLAG.image} pytorch/pytorch:{{}}, or another that has it"
 # torch's sisters have code compiled for one build of torch; a base may lack them.
 SISTERS = ("torchvision", "torchaudio")
-# `torch = [` in a TOML file gives no version; a uv.lock has name and version on two lines.
-_KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
-_LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
 # Limits of a file in which uv wrote an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
 _MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 
@@ -336,15 +336,23 @@ class Resolving:
     def _explained(self, words: str) -> Failed:
         """uv's words, after the user's lines that exclude the base's packages; only those that uv mentions, if any."""
         notes, base = dict[str, tuple[str, str]](), self._of_base
-        for path, text in self._texts.items():
-            for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
-                asked = _asked(before, line)
-                name = normal(word[1]) if (word := NAME.match(asked)) else ""
-                if name in base and self._excludes(asked):
-                    notes[f"{path}:{number}: `{line.strip()}` excludes {name} {base[name]} of the base"] = path, asked
+        for where, line, asked, name in asked_in(self._texts):
+            if name in base and self._excludes(asked):
+                notes[f"{where}: `{line}` excludes {name} {base[name]} of the base"] = where, asked
         # a uv.lock may have a line for each Python
-        named = {note: where for note, where in notes.items() if where[1] in words} or notes
-        return Failed("\n".join([*named, words]), [path for path, _ in named.values()])
+        named = {note: place for note, place in notes.items() if place[1] in words} or notes
+        excluding = [where.rpartition(":")[0] for where, _ in named.values()]
+        return Failed("\n".join([*named, words]), excluding, "" if named else self._to_correct(words))
+
+    def _to_correct(self, words: str) -> str:
+        """The hint that names the user's line if uv found nothing by its name, or not that version; empty if none."""
+        unknown = set(map(normal, _UNKNOWN.findall(words)))
+        for where, line, _, name in asked_in(self._texts):
+            if name in unknown:
+                # A script's block may list several in a line.
+                place = where.rpartition(":")[0] if ".py:" in where else where
+                return f"correct {place} ({line}); {WITHOUT}"
+        return ""
 
     def _excludes(self, line: str) -> bool:
         file = self._scratch / "one.txt"
@@ -371,13 +379,6 @@ def _of_platform(uv: Uv, base: Base) -> list[str]:
     """The options of every question to an index: the hosts' Python and platform."""
     python = ["--python", str(uv.python), "--python-version", base.python, "--python-platform", base.platform]
     return [*python, "--no-build-isolation", "--no-header", "--no-annotate"]
-
-
-def _asked(before: str, line: str) -> str:
-    """The requirement in a line of the user's files, if it is one. In a uv.lock, the name is on the line before."""
-    if locked := _LOCKED.fullmatch(f"{before}\n{line}"):
-        return f"{locked[1]}=={locked[2]}"
-    return "" if _KEY.match(line) else line.strip().strip("\"',")
 
 
 def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:

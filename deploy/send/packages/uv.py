@@ -60,8 +60,8 @@ class Failed(DeployError):
     `excluding`: the files with the lines that exclude packages of the base.
     """
 
-    def __init__(self, words: str, excluding: Sequence[str] = ()) -> None:
-        super().__init__(words)
+    def __init__(self, words: str, excluding: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(words, hint)
         self.words, self.excluding = words, excluding
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.causes.finding import WARNING
+from deploy.causes.finding import WARNING, find
 from deploy.core.errors import CommandEnded
 from deploy.door.faults import FaultPlace, fault
 from deploy.door.session import Done
@@ -15,6 +15,7 @@ from deploy.hosts.start.presence import ImagePresence
 from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.rehearsal import Outcome, findings
+from deploy.report.console import Console
 from lab.answers import answers
 from tests.hosts import FACTS
 from tests.unit.preflight.test_rehearsal import SCENE, answer
@@ -103,3 +104,21 @@ def test_a_silent_probe_is_explained_by_a_container_that_did_not_start(monkeypat
     seen = dataclasses.replace(answers(), faults={"a": silent, "b": waits})
     found = probe_ends.with_unstarted(seen, [Session("a"), Session("b"), Session("c")])
     assert [(host, each.cause) for host, each in found.faults.items()] == [("a", "docker-silent"), ("b", "ssh-slow")]
+
+
+def test_what_a_preflight_before_the_push_said_is_not_said_again_after_it(sessions, monkeypatch, capsys):
+    """Seen on a first deploy to boxes with 64 MB of shared memory: the same warning came twice."""
+    hosts = preflight.ReachedHosts(from_flag("a,b,c"), sessions, dict.fromkeys("abc", FACTS))
+    small, late = (find("shm-small", "a", f"/dev/shm has {free} free", "", WARNING) for free in ("64 MiB", "63 MiB"))
+    seen = dataclasses.replace(answers(), request=PreflightRequest())
+    known, unknown = judge(seen, [small]), judge(seen, [late, find("open-files", "b", "limit", "", WARNING)])
+    verdicts = iter([known, unknown])
+    monkeypatch.setattr(preflight, "presence_of", lambda *_: ImagePresence("lab:1", {}, True))
+    monkeypatch.setattr(preflight, "on_hosts", lambda *_: (seen, next(verdicts)))
+    before = preflight.gate(hosts, ("lab:1",), False, Console())
+    assert capsys.readouterr().err.count("/dev/shm has 64 MiB free") == 1
+    after = preflight.gate(hosts, ("lab:1",), False, Console(), before)
+    told = capsys.readouterr().err
+    assert "/dev/shm" not in told
+    assert "limit" in told
+    assert [of["cause"] for of in after["findings"]] == ["shm-small", "open-files"], "the record has all of them"

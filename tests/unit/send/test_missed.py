@@ -245,6 +245,8 @@ def test_for_a_package_of_the_scripts_own_block_the_hint_names_the_script(folder
     words = f"  File \"{where}train me.py\", line 4, in <module>\nModuleNotFoundError: No module named '{{}}'"
     told = missed.hint(words.format("fire"), folder, SendChoice(), "pyproject.toml")
     assert told == "its `# /// script` block lists it: put --requirements 'train me.py' before the script"
+    (folder / "needs.txt").write_text("fire\n")
+    assert missed.hint(words.format("fire"), folder, SendChoice(), "needs.txt").startswith("needs.txt lists fire, but")
     for module, needs in (("einops", "pyproject.toml"), ("fire", "train me.py")):
         assert "script" not in missed.hint(words.format(module), folder, SendChoice(), needs).split()
 

@@ -297,11 +297,12 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
 
 
 def _idle(what: str, node: Node) -> str:
-    """A hint for several ranks of which none was seen to train; the control side knows whether they wrote files."""
-    alone = all(life.world < 2 for life in node.diary.lives)
-    if alone or not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
+    """A hint if no rank was seen to train; the control side knows whether they wrote files."""
+    if not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
-    return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? see logs/"
+    several = any(life.world > 1 for life in node.diary.lives)
+    who = f"no rank of {what} joined a process group or made a step" if several else f"{what} made no training step"
+    return f"{who}, and it wrote no file: did it train? see logs/"
 
 
 def _refused(fault: TrainError | OSError, role_node: roles.RoleNode | None, name: str, end: FinalEnd) -> int:

@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import time
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from . import end_note, hooks, worlds
+from . import end_note, hooks, own_code, worlds
 from .place import note, slot
 
 _DISTRIBUTED = "torch.distributed.distributed_c10d"
 # NCCL counts messages between two ranks separately, so with GPUs it is unknown whether anything was sent.
 _GPUS = ("/dev/nvidiactl", "/dev/kfd")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
-# A script may first train a little by itself, and join the other ranks later.
-_LASTING_SECONDS = 20.0
+# A script may first train a little by itself, and join the other ranks later. These many steps in these seconds are
+# enough if none of its code mentions other ranks.
+_LASTING_SECONDS, _SURE_SECONDS, _SURE_STEPS = 20.0, 3.0, 20
+_OF_OTHER_RANKS = re.compile(rb"distributed|process_group|accelerate|deepspeed|lightning|horovod")
+_SOURCE_MOST = 1 << 20  # bytes that are read of each file of the script
+_NEVER = float("inf")
 # The way to join ranks depends on which of these frameworks trains.
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 
@@ -85,22 +90,43 @@ def _launches(module: ModuleType) -> None:
 
 
 def _steps(module: ModuleType) -> None:
-    noted = list[float]()
+    count, lasts_at = 0, 0.0
 
     def stepped(*_: Any) -> None:
+        nonlocal count, lasts_at
         for end in ends:
             end.steps()
-        if not noted:  # the hook is not removed: that would break torch's loop over all such hooks
-            noted.append(time.monotonic())
+        count += 1
+        if count == 1:  # the hook is not removed: that would break torch's loop over all such hooks
+            lasts_at = time.monotonic() + _LASTING_SECONDS
             _note_stepped()
-        elif len(noted) == 1 and time.monotonic() - noted[0] >= _LASTING_SECONDS:
-            noted.append(time.monotonic())
+        elif count == _SURE_STEPS and not _may_join():
+            lasts_at += _SURE_SECONDS - _LASTING_SECONDS
+        if time.monotonic() >= lasts_at:
+            lasts_at = _NEVER
             _note_stepped(lasting=True)
         if not _sent:
             _note_sent()
 
+    def forked() -> None:
+        nonlocal count
+        count = 0
+
     module.register_optimizer_step_post_hook(hooks.quiet(stepped))
-    os.register_at_fork(after_in_child=noted.clear)
+    os.register_at_fork(after_in_child=forked)
+
+
+def _may_join() -> bool:
+    """Whether the script's own code, as far as it is loaded, mentions other ranks or of a library that joins ranks."""
+    # Attributes are not asked for: a lazy module may import others for that.
+    paths = [vars(module).get("__file__") for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    own = [str(path) for path in paths if str(path).endswith(".py") and own_code.is_own(os.path.abspath(str(path)))]
+    # If the script is no file (`python -c`), this fails, and nobody is sure (hooks.quiet).
+    for path in {vars(sys.modules["__main__"])["__file__"], *own}:
+        with open(path, "rb") as file:
+            if _OF_OTHER_RANKS.search(file.read(_SOURCE_MOST)):
+                return True
+    return False
 
 
 def _note_stepped(**more: Any) -> None:

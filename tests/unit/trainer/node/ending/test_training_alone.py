@@ -397,6 +397,40 @@ def test_a_rank_notes_that_it_still_steps_and_which_framework_trains_it(tmp_path
     assert [note.get("lasting") for note in steps_of(tmp_path)] == [None, True]
 
 
+@pytest.mark.parametrize(
+    ("own", "frame", "after"),
+    [
+        ("optimizer.step()", "", 3.0),
+        ("dist.init_process_group()", "", 20.0),
+        ("import helper", "from accelerate import Accelerator", 20.0),
+        (None, "", 20.0),  # python -c
+    ],
+)
+def test_many_steps_are_enough_only_if_no_code_of_the_script_mentions_other_ranks(
+    tmp_path, monkeypatch, own, frame, after
+):
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
+    monkeypatch.setenv("RANK", "1")
+    main, helper = types.ModuleType("__main__"), types.ModuleType("helper")
+    for module, text in ((main, own), (helper, frame)):
+        if text is not None:
+            module.__file__ = str(tmp_path / f"{module.__name__}.py")
+            (tmp_path / f"{module.__name__}.py").write_text(text)
+    monkeypatch.setattr(sys, "modules", {"__main__": main, "helper": helper, "os": os})
+    clock, torch = [100.0], Optimizer("torch.optim.optimizer")
+    monkeypatch.setattr(world_notes.time, "monotonic", lambda: clock[0])
+    world_notes._steps(torch)
+    for clock[0] in (100.0 + step * 0.5 * after / 20 for step in range(20)):
+        torch.step()
+    clock[0] = 100.0 + after - 0.1
+    torch.step()
+    assert [note.get("lasting") for note in steps_of(tmp_path)] == [None]
+    clock[0] = 100.0 + after
+    torch.step()
+    torch.step()
+    assert [note.get("lasting") for note in steps_of(tmp_path)] == [None, True]
+
+
 def test_a_script_that_comes_through_a_pipe_is_not_waited_for(tmp_path):
     """`bash <(...)`: nobody else can read the pipe, and whoever tries waits forever."""
     os.mkfifo(tmp_path / "run.sh")
