@@ -123,7 +123,7 @@ def test_a_node_that_ends_without_a_verdict_during_a_stop_is_no_fault() -> None:
 
 
 def test_what_the_ranks_say_during_a_stop_is_the_end_of_the_run() -> None:
-    watch, backend = watched(requests=1)
+    watch, _ = watched(requests=1)
     assert watch.step(NOW) is None
     watch._state.apply({"t": NOW, **verdict("stopped")})
     assert killed_after(watch) == follow.AFTER_VERDICT_S
@@ -141,7 +141,7 @@ def test_a_known_fault_stays_the_verdict_when_the_other_nodes_stop_for_it() -> N
 
 
 def test_a_ranks_own_reason_replaces_what_was_concluded_from_its_nodes_end() -> None:
-    watch, backend = watched(exited("worker-1", 1, t=NOW - 5))
+    watch, _ = watched(exited("worker-1", 1, t=NOW - 5))
     assert watch.step(NOW) is None
     watch._state.apply({"t": NOW, **verdict("failed", "worker-2", 2)})
     assert killed_after(watch) == follow.AFTER_JUDGEMENT_S
