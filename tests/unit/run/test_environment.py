@@ -117,6 +117,15 @@ def test_a_users_python_path_comes_after_the_path_of_the_agent() -> None:
     assert mounts_file((), run)["services"]["master"]["environment"]["PYTHONPATH"] == "/muster:src"
 
 
+def test_a_path_with_an_equals_sign_is_mounted_and_the_end_of_its_name_is_not(tmp_path: Path) -> None:
+    """Folders of a sweep have such names: with `--data=lr=0.1` the container got a path that it does not have."""
+    (tmp_path / "lr=0.1").mkdir()
+    (tmp_path / "0.1").mkdir()
+    for given in (["--data=lr=0.1"], ["--data", "lr=0.1"]):
+        words, paths = mounted(given, tmp_path)
+        assert ("=".join(words), paths) == (f"--data={tmp_path}/lr=0.1", [tmp_path / "lr=0.1"])
+
+
 @pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])
 def test_a_built_in_recipe_is_not_taken_for_a_folder_with_its_name(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
