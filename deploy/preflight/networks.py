@@ -112,7 +112,7 @@ def _of_host(answers: Answers, host: str) -> Iterator[tuple[str, str, str]]:
         if is_overlay(interface):
             continue  # this is another run's own network (--overlay), which ends with that run
         network = prediction.network_of(address, prefix)
-        if (interface, network.version) in first or (first and network.version == 6 and (interface, 4) in first):
+        if (interface, network.version) in first or (interface, 4) in first:
             continue
         first.add((interface, network.version))
         alone = network.num_addresses == 1

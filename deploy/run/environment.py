@@ -395,15 +395,10 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
     words = []
     paths = []
     for position, argument in enumerate(arguments):
-        option, equals, value = argument.rpartition("=") if argument.startswith("--") else ("", "", argument)
+        option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
         names_recipe = option == "--recipe" or (not option and position > 0 and arguments[position - 1] == "--recipe")
         path = here / os.path.expanduser(value)
-        if (
-            value
-            and not value.startswith("--")
-            and os.path.exists(path)
-            and (not names_recipe or value.endswith(".py"))
-        ):
+        if value and os.path.exists(path) and (not names_recipe or value.endswith(".py")):
             paths.append(path.resolve())
             words.append(f"{option}{equals}{path.resolve()}")
         else:

@@ -77,11 +77,11 @@ class _Watch:
             self._pass_over(away_s, now)
         self._looked_at, requests = now, self._stop_requests()
         if requests and not self._stopping:
-            self._stopping = True
+            self._stopping, self._stopped_at = True, now
             self._backend.stop()
-            self._stopped_at, self._deadline = now, now + stop_patience_s(0.0)
+            self._deadline = min(self._deadline, now + stop_patience_s(0.0))
         if self._stopping and self._result is None:  # the nodes report how long their ranks may take to save
-            self._deadline = max(self._deadline, self._stopped_at + stop_patience_s(self._state.nodes.grace_s))
+            self._deadline = self._stopped_at + stop_patience_s(self._state.nodes.grace_s)
         if self._result is None or (not self._result.from_ranks and self._state.verdicts):
             self._settle(judge(self._state, self._started_at, now), now)
         if all_ended(self._state) and (self._result or self._stopping):

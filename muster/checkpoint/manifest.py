@@ -18,7 +18,8 @@ from ..errors import CheckpointError, NewerFormat
 from ..files import is_number, parse, read
 
 FORMAT = 2
-STATE, MANIFEST = "state.pt", "manifest.json"
+# FIRST is the file of format 2 that has the rest of the state.
+STATE, FIRST, MANIFEST = "state.pt", "shard-0.pt", "manifest.json"
 ACCEPTED = (
     "give a step-XXXXXXXX folder that this trainer wrote; or a checkpoints folder or a run folder, whose newest "
     "usable checkpoint Muster takes"
@@ -77,9 +78,11 @@ def parse_manifest(text: str) -> Manifest:
 
 
 def _manifest_of(facts: Any) -> Manifest:
-    files = {str(name): File(**file) for name, file in facts["files"].items()}
-    if not files or any(Path(name).name != name or name in ("", ".", "..") for name in files):
-        raise ValueError("a file of a checkpoint must be next to its manifest")
+    files = {name: File(**file) for name, file in facts["files"].items()}
+    if (FIRST not in files and files.keys() != {STATE}) or any(
+        Path(name).name != name or name in ("", "..") for name in files
+    ):
+        raise ValueError("a checkpoint needs its state, in files that are next to its manifest")
     for file in files.values():
         if not (isinstance(file.sha256, str) and isinstance(file.host, str) and _is_whole(file.bytes)):
             raise ValueError("a file of a checkpoint needs a hash, a size and a host")

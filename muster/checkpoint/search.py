@@ -20,7 +20,7 @@ import torch.distributed as dist
 from .. import exchange
 from ..errors import CheckpointError, NewerFormat
 from . import shards, store
-from .manifest import Manifest, manifest_or_none, parse_manifest
+from .manifest import FIRST, Manifest, manifest_or_none, parse_manifest
 
 _Stamp = list[int]
 
@@ -116,7 +116,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _sharded(candidate: _Candidate, rank: int, group: dist.ProcessGroup | None) -> Search | str:
     """Read a sharded checkpoint with all ranks; returns the reason if they cannot."""
     manifest = parse_manifest(candidate.manifest)
-    own = Path(candidate.owners.get(rank) or candidate.path)
+    own = Path(candidate.owners.get(rank, candidate.path))
     mine = (_verify(own, manifest), _stamps(own, manifest)) if rank in candidate.owners else ({}, {})
     answers = exchange.all_of(mine, group)
     if fault := _fault(candidate, manifest, [faults for faults, _ in answers]):
@@ -131,8 +131,8 @@ def _sharded(candidate: _Candidate, rank: int, group: dist.ProcessGroup | None) 
         name: next(owner for owner, (faults, _) in enumerate(answers) if faults.get(name) == "")
         for name in manifest.files
     }
-    rest = shards.rest_of(own) if rank == holders[shards.FIRST] else None
-    state = exchange.broadcast(rest, holders[shards.FIRST], group)
+    rest = shards.rest_of(own) if rank == holders[FIRST] else None
+    state = exchange.broadcast(rest, holders[FIRST], group)
     return Search(str(own), state, [], shards.Shards(own, holders, here, group))
 
 
@@ -147,7 +147,7 @@ def _verify(path: Path, manifest: Manifest) -> dict[str, str]:
             return error.message
 
     here = [name for name in manifest.files if (path / name).exists()]
-    with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as threads:  # hashing releases the GIL
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # hashing releases the GIL
         return dict(zip(here, threads.map(fault, here), strict=True))
 
 
@@ -166,9 +166,8 @@ def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, st
     faults = []
     for name, file in manifest.files.items():
         texts = [answer[name] for answer in answers if name in answer]
-        if "" in texts:
-            continue
-        # the folder has the same path on all hosts
-        words = texts[0].removeprefix(f"{candidate.path}: ") if texts else ""
-        faults.append(f"{words} (on {file.host})" if texts else f"{name} from {file.host} is on none of these hosts")
+        if not texts:
+            faults.append(f"{name} from {file.host} is on none of these hosts")
+        elif "" not in texts:  # the folder has the same path on all hosts
+            faults.append(f"{texts[0].removeprefix(f'{candidate.path}: ')} (on {file.host})")
     return f"{candidate.path}: {'; '.join(faults)}" if faults else ""

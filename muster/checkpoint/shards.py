@@ -24,9 +24,8 @@ from .. import exchange
 from ..errors import CheckpointError
 from . import cut
 from .cut import Absent, Box
-from .manifest import ACCEPTED, Manifest
+from .manifest import ACCEPTED, FIRST, Manifest
 
-FIRST = "shard-0.pt"
 Boxes = dict[str, tuple[Box, torch.Tensor]]
 
 

@@ -40,6 +40,17 @@ def called(seen, wanted, mbit, trip=0.2):
 def test_hosts_with_one_network_get_no_choice():
     assert networks.candidates(answers(PreflightRequest())) == []
     assert judge(answers(PreflightRequest())).network == ""
+    cut_off = answers(PreflightRequest(), outcome=lambda source, target, kind: "dropped")
+    assert (judge(cut_off).ok, judge(cut_off).network) == (False, ""), "there is no network to choose"
+
+
+def test_routes_on_which_cloned_hosts_have_the_same_address_are_no_network():
+    change = {}
+    for place, host in enumerate(HOSTS):
+        own = facts(place)["interfaces"]
+        other = {**own["eth0"], "addresses": [[f"192.168.5.{place + 1}", 24]]}
+        change[host] = {"interfaces": {**own, "eth0": {**own["eth0"], "addresses": [["10.0.0.1", 24]]}, "eth1": other}}
+    assert networks.candidates(answers(PreflightRequest(), change=change)) == []
 
 
 def test_the_network_that_the_routes_use_comes_first():
@@ -95,6 +106,53 @@ def test_a_network_where_a_needed_call_fails_is_closed():
     # gloo calls from the larger address to the smaller one.
     dead = Link("b", "c", "192.168.5.3", 40000, ("other",), "dropped")
     assert networks.measured(dataclasses.replace(seen, links=(dead,)), wanted, ()).closed == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "opens"),
+    [
+        ("data", {"outcome": "ok"}, True),
+        ("data", {"outcome": "ok", "host": "a"}, False),  # something else answers there
+        *(("data", {"outcome": outcome}, True) for outcome in ("slow", "late", "at-times")),
+        *(("data", {"outcome": outcome}, False) for outcome in ("dropped", "refused", "silent")),
+        ("data", {"outcome": "stall-send", "moved": networks.SIZE}, False),
+        ("data", {"outcome": "stall-receive", "send_s": 0.1}, True),
+        ("network", {"outcome": "stall-send", "moved": networks.SIZE // 2}, True),  # a slow network is open
+        ("network", {"outcome": "stall-send", "moved": 3000}, False),  # the first packets alone pass a small MTU
+    ],
+)
+def test_a_network_is_open_if_its_hosts_answer_on_it_however_slowly(kind, more, opens):
+    seen = with_second()
+    wanted = networks.candidates(seen)[1]
+    tried = Link("c", "b", "192.168.5.2", 40000, (kind,), **{"host": "b", **more})
+    assert networks.measured(dataclasses.replace(seen, links=(tried,)), wanted, ()).closed == (
+        () if opens else (("c", "b"),)
+    )
+
+
+def test_a_host_that_cannot_call_itself_closes_no_network():
+    seen = with_second()
+    wanted = networks.candidates(seen)[1]
+    dead = Link("b", "b", "192.168.5.2", 40000, ("hint",), "dropped")
+    seen = dataclasses.replace(seen, request=PreflightRequest(backend="nccl"), links=(dead,))
+    assert networks.measured(seen, wanted, ()).closed == ()
+
+
+def test_the_rate_of_a_payload_that_passed_only_in_part_is_that_of_its_part():
+    seen = with_second()
+    wanted = networks.candidates(seen)[1]
+    half = Link("a", "b", "192.168.5.2", 40000, ("network",), "stall-send", host="b", moved=375_000)
+    assert networks.measured(seen, wanted, [half]).mbit == 2.0
+    back = dataclasses.replace(half, outcome="stall-receive", size=networks.SIZE, send_s=0.5)
+    assert networks.measured(seen, wanted, [back]).mbit == 3.0
+
+
+@pytest.mark.parametrize(
+    ("mbit", "words"),
+    [(0.3, "300 kbit/s"), (1.0, "1 Mbit/s"), (999.0, "999 Mbit/s"), (1000.0, "1.0 Gbit/s"), (9400.0, "9.4 Gbit/s")],
+)
+def test_a_rate_has_the_unit_of_its_size(mbit, words):
+    assert networks.rate_words(mbit) == words
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,13 @@ from deploy.core.errors import UsageError
 from deploy.job.load import value_of
 from deploy.job.options import Options
 from deploy.run.environment import (
+    BARE_RANK,
+    PACKAGES,
+    Packages,
     RunSpec,
     Script,
     local_spec,
+    memory_limit,
     mounted,
     mounts_file,
     node_names,
@@ -73,6 +77,7 @@ def test_gloo_and_nccl_get_one_exact_interface(system: str, interface: str) -> N
         (["--recipe", "text", "--recipe", "digits"], "digits"),
         (["--recipe", "a b/c d.py"], "c-d"),
         (["--recipe"], "digits"),
+        (["--recipe="], "digits"),
     ],
 )
 def test_the_recipe_names_the_run_folder(arguments: list[str], name: str) -> None:
@@ -115,6 +120,60 @@ def test_a_users_python_path_comes_after_the_path_of_the_agent() -> None:
     made = Script("/sent", own={"PYTHONPATH": "src"})
     run = local_spec(Path("/runs/r1"), 1, 0, ["train.py"], 29501, 2, "Linux", made)
     assert mounts_file((), run)["services"]["master"]["environment"]["PYTHONPATH"] == "/muster:src"
+
+
+def test_a_path_with_an_equals_sign_is_mounted_and_the_end_of_its_name_is_not(tmp_path: Path) -> None:
+    """Folders of a sweep have such names: with `--data=lr=0.1` the container got a path that it does not have."""
+    (tmp_path / "lr=0.1").mkdir()
+    (tmp_path / "0.1").mkdir()
+    for given in (["--data=lr=0.1"], ["--data", "lr=0.1"]):
+        words, paths = mounted(given, tmp_path)
+        assert ("=".join(words), paths) == (f"--data={tmp_path}/lr=0.1", [tmp_path / "lr=0.1"])
+
+
+def test_a_projects_packages_are_a_volume_that_containers_only_read() -> None:
+    made = Script("/sent", own={"A": "1"}, packages=Packages("muster-packages-x", {"PATH": f"{PACKAGES}/bin"}))
+    run = local_spec(Path("/runs/r1"), 1, 1, ["train.py"], 29501, 2, "Linux", made)
+    file = mounts_file((), run)
+    for node in file["services"].values():
+        assert node["volumes"] == [{"type": "volume", "source": "packages", "target": PACKAGES, "read_only": True}]
+        assert node["environment"] == {"A": "1", "PATH": f"{PACKAGES}/bin"}
+    assert file["volumes"] == {"packages": {"external": True, "name": "muster-packages-x"}}
+
+
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        (Script("/sent", nodes=2), [None, None]),  # no GPU here: the variable of the user stays
+        (Script("/sent", gpus=4, nodes=2), ["0,1", "2,3"]),
+        (Script("/sent", gpus=3, nodes=2), ["0", "1"]),
+        (Script("/sent", gpus=1, nodes=2), ["", ""]),
+        (Script("/sent", gpus=2, nodes=1), [None]),  # all of them
+        (Script("/sent", gpus=2, nodes=1, uuids=("GPU-b", "GPU-c")), ["GPU-b,GPU-c"]),
+    ],
+)
+def test_nodes_of_one_machine_never_share_a_gpu(script: Script, seen: list[str | None]) -> None:
+    run = local_spec(Path("/runs/r1"), 1, script.nodes - 1, ["train.py"], 29501, 2, "Linux", script)
+    assert [node.environment.get("CUDA_VISIBLE_DEVICES") for node in run.nodes] == seen
+
+
+@pytest.mark.parametrize(
+    ("script", "alone"),
+    [
+        (Script("/sent", bare=True), True),
+        (Script("/sent"), False),
+        (Script("/sent", bare=True, asked=2), False),
+        (Script("/sent", bare=True, nodes=2), False),
+    ],
+)
+def test_only_a_single_rank_of_a_command_without_torchrun_runs_as_without_it(script: Script, alone: bool) -> None:
+    run = local_spec(Path("/runs/r1"), 1, script.nodes - 1, ["train.py"], 29501, 2, "Linux", script)
+    assert [BARE_RANK in node.environment for node in run.nodes] == [alone] * script.nodes
+
+
+@pytest.mark.parametrize(("total", "left"), [(1, 0.5), (8, 7), (20, 19), (100, 95), (320, 304), (1024, 1008)])
+def test_a_container_leaves_memory_for_its_machine(total: int, left: float) -> None:
+    assert memory_limit(total << 30) == int(left * (1 << 30))
 
 
 @pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.core.facts import NodeState
+from deploy.run import follower as follower_module
 from deploy.run.backend import Backend
 from deploy.run.events import last_words
 from deploy.run.files import own_files
@@ -747,3 +748,49 @@ def test_a_line_that_is_appended_during_reading_is_read_once(run_dir: Path, monk
     assert (first["t"], second["t"], unread["why"]) == (1, 2, "cannot be read: Input/output error")
     assert type(unread["count"]) is int
     assert follower.read() == []
+
+
+def test_a_reader_of_a_whole_run_sees_whether_its_files_only_grew(run_dir: Path) -> None:
+    """The page of a run reads on where it stopped, but begins anew if a file was replaced, even by a longer one."""
+    follower, log = Follower(run_dir, from_start=True), run_dir / "ranks/rank-0.jsonl"
+    for t in range(4):
+        append(log, json.dumps({**STEP, "t": t, "rank": 0}) + "\n")
+        assert follower.only_grew
+        assert [event["t"] for event in follower.read()] == [t]
+    append(log, json.dumps({**STEP, "t": 4, "rank": 0}) + "\n")
+    assert follower.only_grew, "what was read is as it was"
+    written = log.read_text()
+    log.write_text(written.replace('"t": 3', '"t": 7'))
+    assert not follower.only_grew
+    log.write_text(written)
+    assert follower.only_grew
+    log.unlink()
+    assert not follower.only_grew
+
+
+def test_a_link_in_the_place_of_a_ranks_file_is_named_and_not_followed(run_dir: Path, tmp_path: Path) -> None:
+    append(tmp_path / "other", json.dumps({**STEP, "t": 1, "rank": 0}) + "\n")
+    follower = Follower(run_dir, from_start=True)
+    (run_dir / "ranks/rank-0.jsonl").symlink_to(tmp_path / "other")
+    (unread,) = follower.read()
+    assert (unread["kind"], unread["where"]) == ("unread", "rank-0.jsonl")
+    assert unread["why"].startswith("cannot be read: ")
+
+
+def test_more_documents_than_one_look_may_read_wait_for_the_next_looks(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "_MOST_AT_ONCE", 100)
+    for number in range(5):
+        (run_dir / f"nodes/n{number}.json").write_text(json.dumps({"node": f"n{number}", "t": 1, "pad": "x" * 60}))
+    follower = Follower(run_dir)
+    looks = [[event["node"] for event in follower.read()] for _ in range(4)]
+    assert looks == [["n0", "n1"], ["n2", "n3"], ["n4"], []]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "share"),
+    [([], 60, 60), ([10, 20], 60, 50), ([50, 10, 70], 60, 25), ([100, 100], 60, 30), ([80, 10, 10], 60, 40)],
+)
+def test_long_files_share_what_short_files_leave(sizes: list[int], most: int, share: int) -> None:
+    assert follower_module._share(sizes, most) == share

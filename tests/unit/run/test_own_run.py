@@ -41,6 +41,9 @@ def story(*texts):
     )
 
 
+RESTART = (Happening(2000.0, "the script starts again (restart 1)", True, restart=True),)
+
+
 def failed(message, cause, node="", rank=None, restarts=0):
     return {"verdict": "failed", "message": message, "cause": cause, "node": node, "rank": rank, "restarts": restarts}
 
@@ -130,6 +133,33 @@ def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_logged():
 def test_a_nan_loss_does_not_contradict_a_run_that_ended_well():
     shown = explain({"master": "step 8 loss nan\nstep 9 loss nan\n"})
     assert (shown.cause, of_run(shown, OwnRun("x", {"verdict": "done"})).contradicted) == ("loss-nan", "")
+
+
+def test_a_nan_loss_that_a_log_shows_is_said_of_a_run_that_failed_for_another_reason():
+    shown = explain({"master": "step 8 loss nan\nstep 9 loss nan\n"})
+    explained = of_run(shown, OwnRun("x", failed("b (rank 1) was killed by SIGKILL", "killed", "b", 1)))
+    assert explained.contradicted.startswith("the logs alone suggest loss-nan (master:")
+
+
+def test_a_verdict_that_names_no_node_keeps_the_log_lines_with_its_own_cause():
+    shown = explain({"a": KILL})
+    assert of_run(shown, OwnRun("x", failed("a rank was killed", "killed"))).evidence == shown.evidence
+    again = of_run(shown, OwnRun("x", failed("a rank was killed", "killed", restarts=1)))
+    assert again.evidence == (), "the lines may be from another start"
+
+
+def test_only_a_run_whose_ranks_have_started_again_is_said_to_have_restarted():
+    once, again = (of_run(explain({"a": ""}), OwnRun("x", {}, story(KILLED)[:1] + more)) for more in ((), RESTART))
+    assert once.what.endswith("(the run's story; no end of the run is recorded)")
+    words = "(the run's story; all ranks have started again since, and no end of the run is recorded)"
+    assert again.what.endswith(words)
+    shown, outcome = (
+        explain({"master": LOST.format(0) + "CUDA out of memory. Tried\n"}),
+        ("KeyError", "exception", "b", 1),
+    )
+    why = [of_run(shown, OwnRun("x", failed(*outcome, restarts=count))).contradicted for count in (0, 1)]
+    assert why[0].endswith(": Muster saw how each rank ended")
+    assert why[1].endswith(": a log shows the end of every start, and Muster started the ranks again")
 
 
 def test_the_log_of_the_rank_that_failed_says_more_than_the_verdict():

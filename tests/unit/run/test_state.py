@@ -63,6 +63,40 @@ def test_an_end_keeps_its_first_time_and_a_restarted_node_has_a_new_end() -> Non
     assert state.nodes.exited_at["a"] == 50.0
 
 
+def test_a_trouble_counts_from_its_beginning_until_a_look_without_it() -> None:
+    state, seen = State(NAMES, script=True), []
+    for t, trouble in ((10.0, "no answer"), (20.0, "no answer"), (30.0, ""), (40.0, "no answer"), (50.0, "refused")):
+        state.apply(event("node", t, state="running", trouble=trouble))
+        seen.append(state.nodes.troubles.get("a"))
+    assert seen == [("no answer", 10.0), ("no answer", 10.0), None, ("no answer", 40.0), ("refused", 50.0)]
+
+
+def test_a_node_came_back_when_its_container_has_started_again_and_not_at_each_look() -> None:
+    state, seen = State(NAMES, script=True), []
+    for t, restarts in ((10.0, 0), (20.0, 0), (30.0, 1), (40.0, 1)):
+        state.apply(event("node", t, state="running", restarts=restarts))
+        seen.append(state.nodes.came_back.get("a"))
+    assert seen == [None, None, 30.0, 30.0]
+
+
+def test_an_address_from_which_a_rank_calls_is_that_of_its_node_unless_it_calls_itself() -> None:
+    state = State(NAMES, script=True)
+    no_answer = {"unanswered": [["10.0.0.1", "10.0.0.9"]], "crowded": [["10.1.0.1", "10.0.0.9"]]}
+    state.apply(event("links", 1.0, rank=0, **no_answer))
+    state.apply(event("links", 2.0, "b", rank=1, unanswered=[["127.0.0.1", "127.0.0.1"]], crowded=[]))
+    asked = ("10.0.0.1", "10.1.0.1", "127.0.0.1", "10.0.0.9")
+    assert [state.nodes.node_at(each) for each in asked] == ["a", "a", "127.0.0.1", "10.0.0.9"]
+
+
+def test_a_stopped_process_counts_until_a_report_without_it_also_on_a_host_that_joined() -> None:
+    state, seen = State(NAMES, script=True), []
+    for t, more in ((1.0, {}), (2.0, {"halted": "pid 7 (T)"}), (3.0, {"halted": "pid 7 (T)"}), (4.0, {})):
+        state.apply(event("telemetry", t, "joined", cpu_percent=5.0, **more))
+        seen.append(state.nodes.halted.get("joined"))
+    assert seen == [None, ("pid 7 (T)", 2.0), ("pid 7 (T)", 2.0), None]
+    assert state.nodes.cpus == {"joined": 5.0}
+
+
 def test_a_change_of_nodes_to_the_same_nodes_clears_nothing() -> None:
     state = State(NAMES, least=1, script=True)
     state.apply(event("began", 1.0, rank=0))

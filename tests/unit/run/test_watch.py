@@ -11,7 +11,7 @@ import pytest
 from deploy.core.facts import NodeState
 from deploy.run import follow
 from deploy.run.backend import Backend
-from deploy.run.follow import _Watch
+from deploy.run.follow import _Watch, stop_patience_s
 from deploy.run.follower import Follower
 from deploy.run.outcome import AT_ONCE
 from deploy.run.progress import State
@@ -91,12 +91,63 @@ def test_a_stop_waits_for_the_grace_that_the_nodes_report() -> None:
     assert backend.asked == ["stop", "kill"]
 
 
+@pytest.mark.parametrize(
+    ("event", "seconds"),
+    [
+        (exited("worker-1", -9, t=NOW - 5), follow.AFTER_JUDGEMENT_S),
+        (verdict("failed"), follow.AFTER_VERDICT_S),
+        (verdict("done"), stop_patience_s(0.0)),
+    ],
+    ids=["a node was killed", "ranks failed", "ranks are done"],
+)
+def test_a_stop_only_shortens_the_end_of_a_run_that_is_over(event, seconds) -> None:
+    """Ctrl-C in the 3 s in which nodes may end after a fault once made the user wait for 30 s more."""
+    watch, backend = watched(event)
+    assert watch.step(NOW) is None
+    watch._stop_requests = lambda: 1
+    assert killed_after(watch) == seconds
+    assert backend.asked[-2:] == ["stop", "kill"]
+
+
+def test_a_node_that_ends_without_a_verdict_during_a_stop_is_no_fault() -> None:
+    watch, backend = watched(requests=1)
+    assert watch.step(NOW) is None
+    watch._state.apply(exited("worker-1", -15, t=NOW + 1))
+    assert [watch.step(NOW + second) for second in range(2, 20)] == [None] * 18
+    for node in watch._state.names:
+        watch._state.apply(exited(node, -15, t=NOW + 20))
+    result = watch.step(NOW + 20)
+    assert result is not None
+    assert (result.verdict, result.message) == ("stopped", "stopped at step 240; there is no checkpoint")
+    assert backend.asked == ["stop"]
+
+
+def test_what_the_ranks_say_during_a_stop_is_the_end_of_the_run() -> None:
+    watch, _ = watched(requests=1)
+    assert watch.step(NOW) is None
+    watch._state.apply({"t": NOW, **verdict("stopped")})
+    assert killed_after(watch) == follow.AFTER_VERDICT_S
+    result = watch.step(NOW + follow.AFTER_VERDICT_S)
+    assert result is not None
+    assert (result.verdict, result.message, result.step) == ("stopped", "m", 5)
+
+
 def test_a_known_fault_stays_the_verdict_when_the_other_nodes_stop_for_it() -> None:
     watch, _ = watched(exited("worker-1", -9, t=NOW - 5))
     assert watch.step(NOW) is None
     watch._state.apply({"t": NOW, **verdict("stopped", "master", 0)})
     result = next(filter(None, (watch.step(NOW + second) for second in range(1, 30))))
     assert (result.verdict, result.node) == ("failed", "worker-1")
+
+
+def test_a_ranks_own_reason_replaces_what_was_concluded_from_its_nodes_end() -> None:
+    watch, _ = watched(exited("worker-1", 1, t=NOW - 5))
+    assert watch.step(NOW) is None
+    watch._state.apply({"t": NOW, **verdict("failed", "worker-2", 2)})
+    assert killed_after(watch) == follow.AFTER_JUDGEMENT_S
+    result = watch.step(NOW + follow.AFTER_JUDGEMENT_S)
+    assert result is not None
+    assert (result.node, result.message) == ("worker-2", "m")
 
 
 def test_each_look_forwards_signals_and_reports_new_events(tmp_path) -> None:

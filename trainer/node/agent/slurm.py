@@ -141,7 +141,7 @@ def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]
     """The rendezvous at the first host's address, as the other hosts resolve its name, and the interface to it."""
     names = read_host_list(given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST", ""))
     first = meeting.resolve(names[0], _PATIENCE_SECONDS)
-    peer = meeting.resolve(names[1], _PATIENCE_SECONDS) if place == 0 and len(names) > 1 else first
+    peer = meeting.resolve(names[-1], _PATIENCE_SECONDS) if place == 0 else first
     own = meeting.local_address(peer, 1)
     if place == 0 and _is_loopback(first) and not _is_loopback(peer):
         first = own  # Debian's /etc/hosts maps the host's own name to 127.0.1.1, which no other host reaches

@@ -9,7 +9,7 @@ from muster.checkpoint.manifest import File, Manifest, manifest_or_none, parse_m
 from muster.errors import CheckpointError, NewerFormat
 
 ONE = Manifest(7, 1.5, 0.5, {"state.pt": File("ab", 3)}, {"run": "größer"})
-PARTS = {"rank-0.pt": File("ab", 3, "gpu-a"), "rank-1.pt": File("cd", 4, "gpu-b")}
+PARTS = {"shard-0.pt": File("ab", 3, "gpu-a"), "shard-1.pt": File("cd", 4, "gpu-b")}
 TWO = Manifest(0, 1, None, PARTS, {})
 
 
@@ -39,7 +39,11 @@ def test_a_written_manifest_reads_back_unchanged(tmp_path, manifest, number, siz
         *({"summary": each} for each in (None, [], "x")),
         *({"format": each} for each in (None, -1, "1", True, 1.0)),
         *({"files": each} for each in ({}, [], None, {"state.pt": None}, {"state.pt": {"sha256": "ab"}})),
-        *({"files": {name: {"sha256": "ab", "bytes": 3}}} for name in ("", ".", "..", "a/b", "/etc/passwd", "../a")),
+        {"files": {"shard-1.pt": {"sha256": "ab", "bytes": 3, "host": "b"}}},
+        {"files": {name: {"sha256": "ab", "bytes": 3} for name in ("state.pt", "shard-1.pt")}},
+        *({"files": {name: {"sha256": "ab", "bytes": 3} for name in ("shard-0.pt", other)}} for other in (
+            "", ".", "..", "a/b", "/etc/passwd", "../a",
+        )),
         *({"files": {"state.pt": {"sha256": "ab", "bytes": 3, **more}}} for more in (
             {"sha256": 5}, {"sha256": None}, {"bytes": -1}, {"bytes": "3"}, {"bytes": True}, {"host": 5},
             {"host": None}, {"more": 1},

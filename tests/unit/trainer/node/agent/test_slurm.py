@@ -102,10 +102,37 @@ def test_a_command_that_starts_its_ranks_itself_runs_once_and_learns_their_numbe
     assert (made["PET_NPROC_PER_NODE"], made["MUSTER_LAUNCHER_RANKS"]) == ("1", "4")
 
 
+def test_a_hosts_cores_are_divided_among_its_ranks():
+    shares = [given(SLURM_GPUS_ON_NODE=gpus)["OMP_NUM_THREADS"] for gpus in ("1", "4", "16")]
+    assert shares == ["8", "2", "1"]
+
+
+def test_torchrun_restarts_only_musters_own_trainer():
+    """A script of a user starts again only if the user asks for it."""
+    trainers = slurm.variables(STEP, ["--steps", "3"], Path("/home/u"))
+    assert (given()["PET_MAX_RESTARTS"], trainers["PET_MAX_RESTARTS"]) == ("0", str(environment.MAX_RESTARTS))
+    assert "PET_MAX_RESTARTS" not in given(PET_MAX_RESTARTS="2")
+
+
+@pytest.mark.parametrize(("rank", "left"), [("0", ["notes.txt"]), ("1", ["n1-0.json", "notes.txt"])])
+def test_the_first_node_of_a_requeued_job_removes_the_verdicts_of_the_earlier_start(rank, left, tmp_path):
+    outcome = tmp_path / "outcome"
+    outcome.mkdir()
+    for name in ("n1-0.json", "notes.txt"):
+        (outcome / name).write_text("{}")
+    slurm.remove_earlier_verdicts({"MUSTER_RUN_DIR": str(tmp_path), "PET_NODE_RANK": rank})
+    assert sorted(path.name for path in outcome.iterdir()) == left
+
+
 def test_variables_that_are_set_stay():
     made = given(MUSTER_RUN_DIR="/data/r1", NCCL_SOCKET_IFNAME="ib0")
     assert not {"MUSTER_RUN_DIR", "NCCL_SOCKET_IFNAME"} & made.keys()
+
+
+def test_a_task_of_srun_gets_slurms_nodes_unless_a_variable_states_them():
+    assert slurm.applies(STEP)
     assert not slurm.applies({**STEP, "PET_RDZV_ENDPOINT": "a:1"})
+    assert not slurm.applies({**STEP, "PET_NNODES": "1"})
     assert not slurm.applies({})
 
 
