@@ -196,6 +196,7 @@ _QUOTED = (
     "process-limits",
 )
 _BY_NAME = {cause.name: cause for cause in CAUSES}
+NO_DOCKER = _BY_NAME["docker-missing"]
 
 
 def cause_of_slug(name: str) -> Cause:

@@ -50,7 +50,7 @@ class ContainerState(NamedTuple):
 def find_engine() -> EngineFacts:
     """Ask the engine for its version. Returns within about two seconds, even if the engine never answers."""
     if not shutil.which("docker"):
-        return EngineFacts(False, reason=docker_faults.cause_of_slug("docker-missing").what)
+        return EngineFacts(False, reason=docker_faults.NO_DOCKER.what)
     try:
         version = Engine(Here(LOOK_S)).version(LOOK_S)
     except DeployError as fault:

@@ -108,6 +108,9 @@ def refuse_silent(engine: EngineFacts) -> None:
 
 def list_all(console: Console, named: Collection[str] = ()) -> None:
     """`make runs`: list all runs, or those that are `named`, and say who knows about runs that are elsewhere."""
+    for run_dir in record.run_dirs(folders.RUNS):
+        if not named or run_dir.name in named:
+            record_end(run_dir, console)
     runs = recorded_ends.listing(folders.RUNS, live_runs(), named)
     console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), tables.folder_values(runs))
     for ask in dict.fromkeys(run.ask for run in runs[::-1] if run.ask and not console.as_json):

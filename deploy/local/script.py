@@ -87,9 +87,10 @@ def python() -> str:
 def has_torch(python: str) -> bool:
     """Whether that Python has torch; also true if it does not answer in time: its own start then shows it."""
     # In another folder: Python imports from the current folder, which may be somebody else's.
-    command = [python, "-c", _HAS_TORCH]
     try:
-        return not subprocess.run(command, cwd="/", capture_output=True, timeout=_LOOK_S, check=False).returncode
+        return not subprocess.run(
+            [python, "-c", _HAS_TORCH], cwd="/", capture_output=True, timeout=_LOOK_S, check=False
+        ).returncode
     except subprocess.TimeoutExpired:
         return True
     except OSError:

@@ -68,7 +68,7 @@ def _look(session: Session) -> str:
 def _require_engine(answer: str) -> str:
     """The answer of a host, when other hosts have an engine. Raises DockerFault if this host has none."""
     if host_facts.is_bare(answer):
-        missing = docker_faults.cause_of_slug("docker-missing")
+        missing = docker_faults.NO_DOCKER
         raise DockerFault(missing, f"{missing.what}, but other hosts of this run have an engine", missing.row.hint(""))
     return answer
 

@@ -16,6 +16,7 @@ from deploy.report.console import Console
 from deploy.run.files import folders, locks, record, recorded_ends
 from deploy.slurm import runs as slurm_runs
 from deploy.slurm.recorded_run import RecordedRun
+from tests import started as programs
 from tests.unit.run.test_locks import HELD
 
 
@@ -350,7 +351,7 @@ def test_a_run_that_is_starting_is_the_latest_before_it_has_a_record(task, words
     monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
     (started(runs, "r1", "processes", 1.0) / "outcome.json").write_text('{"verdict": "done"}')
     begun = record.new_folder("r2", ("train.py",), script=True)
-    with subprocess.Popen([sys.executable, "-c", HELD, str(begun / ".lock")], stdout=subprocess.PIPE) as other:
+    with programs.started([sys.executable, "-c", HELD, str(begun / ".lock")], stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         run([task])
         assert words in "".join(capsys.readouterr())
