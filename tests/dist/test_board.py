@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.run.files import locks
 from lab.waiting import until
 from tests.browser import board_of, chromium, needed
 from tests.unit.report.test_page import HOSTILE, START, sample, write, write_lines
@@ -49,8 +50,9 @@ def page(browser, board):
 
 
 def going_on(folder, steps=3):
-    """Make the folder of a script that still runs: it has no outcome, and its files are new."""
+    """Make the folder of a script that still runs: it has no outcome, and this process holds its lock until it ends."""
     watched_run(folder)
+    locks.hold_run(folder)
     (folder / "outcome.json").unlink()
     write(folder / "record.json", {**RECORD, "started": time.time() - 60, "starts": [{"t": time.time() - 60}]})
     for rank in (0, 1):
