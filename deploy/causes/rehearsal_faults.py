@@ -34,7 +34,7 @@ def _sign(words: str, at: str, cause: str, symptom: str, fix: str, only: str = r
 
 
 _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
-# The first sign that suits counts. `facts`: keys of node/probe/rehearsal.py.
+# The first sign that is proved counts, or else the first that suits. `facts`: keys of node/probe/rehearsal.py.
 SIGNS = (
     _sign("", "see", "mount-missing", "nothing that a run writes reaches the host's disk",
           "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
@@ -47,11 +47,11 @@ SIGNS = (
           _SHM, facts="shm_full"),
     _sign(r"read-only file system|permission denied|not permitted", "write", "home-readonly", "nothing can be saved",
           "on {host}: ls -ld {runs}; mount | grep -w ro", facts="read_only no_right"),
-    _sign("", "write", "inodes-full", "the first checkpoint fails",
-          "on {host}: df -i {runs}; muster clean{at} shows what runs left", facts="no_inodes"),
     _sign(r"no space left|quota exceeded", "write", "disk-full", "the first checkpoint fails",
           "on {host}: df -h {runs}; df -i {runs}; muster clean{at} shows what runs left",
           only=r"quota exceeded", facts="disk_full"),
+    _sign("", "write", "inodes-full", "the first checkpoint fails",
+          "on {host}: df -i {runs}; muster clean{at} shows what runs left", facts="no_inodes"),
     _sign(r"(?:start new thread|pthread_create|clone3?).{0,60}operation not permitted", "", "docker-refused",
           "`can't start new thread`, or a data loader that dies", SECCOMP_FIX,
           only=r"operation not permitted"),
@@ -77,9 +77,10 @@ SIGNS = (
 
 
 def sign_of(words: str, at: str, seen: Collection[str]) -> Sign | None:
-    """Return the first sign that suits a failure with these words and facts at this step, or None.
+    """Return the sign that suits a failure with these words and facts at this step best, or None.
 
     Its fix has fields for the host, the folder of its runs and its memory.
     """
     fit = (sign for sign in SIGNS if sign.at in ("", at) and sign.words.search(words))
-    return next((sign for sign in fit if sign.words.pattern or sign.proved_by(words, seen)), None)
+    suits = (sign for sign in fit if sign.words.pattern or sign.proved_by(words, seen))
+    return max(suits, key=lambda sign: sign.proved_by(words, seen), default=None)

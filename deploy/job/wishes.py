@@ -33,9 +33,10 @@ _OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include", "data"})
 # Fields that say where a host is: together they are one line in the list of wishes.
 _ADDRESS_FIELDS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
 # Variables that the container runtimes of GPU makers read on a host: they decide which devices, drivers and mounts a
-# container gets. The devices of these three, and of Ascend's `RT`, only choose among those that a container has.
+# container gets. The devices of these three, and of Ascend's `RT`, only choose among those that a container has; a
+# library in the container reads NVIDIA_TF32_OVERRIDE.
 _REACHES_HOST = re.compile(
-    r"(NVIDIA|DOCKER_RESOURCE|ASCEND_(RUNTIME|VNPU|ALLOW))_\w+|\w+_DRIVER_CAPABILITIES|"
+    r"(NVIDIA(?!_TF32_OVERRIDE$)|DOCKER_RESOURCE|ASCEND_(RUNTIME|VNPU|ALLOW))_\w+|\w+_DRIVER_CAPABILITIES|"
     r"(?!(CUDA|HIP|ROCR|ASCEND_RT)_)\w+_VISIBLE_DEVICES"
 )
 

@@ -94,8 +94,7 @@ def _pods(
         groups, main = (pods.Group(tuple(words), nodes, ranks, gpus, restarts),), pods.ONLY
     mounts = refuse_duplicate_targets(value_of(options, "mount"))
     for group in groups:
-        _refuse_absent(group.words)
-        _refuse_outside(group.words, [mount.target for mount in mounts])
+        _refuse_unsent(group.words, [mount.target for mount in mounts])
     # Each role defines its own number of ranks, and whether it is a single rank without torchrun.
     of_one = (_RANKS, environment.BARE_RANK) if acted else (_RANKS,)
     return pods.PodSet(
@@ -159,10 +158,12 @@ def _refuse_absent(words: Sequence[str]) -> None:
         refuse_missing(path, Path(), "run this command in the job's folder, where the script is")
 
 
-def _refuse_outside(words: Sequence[str], targets: Sequence[str]) -> None:
-    """Raise UsageError for a script of this machine that no pod has: it is neither in this folder nor in a mount."""
+def _refuse_unsent(words: Sequence[str], targets: Sequence[str]) -> None:
+    """Raise UsageError for a script that no pod has: it is neither in this folder nor in a mount."""
     path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
-    leads_out = path.startswith(("/", f"{os.pardir}/"))
-    if leads_out and not any(Path(path).is_relative_to(target) for target in targets):
+    if any(Path(path).is_relative_to(target) for target in targets):
+        return
+    _refuse_absent(words)
+    if path.startswith(("/", f"{os.pardir}/")):
         where = f"it is outside {Path().resolve()}, the folder that the image holds as {WORKSPACE}"
         raise UsageError(f"{path}: {where}", f"cd {shlex.quote(os.path.dirname(path))}, then the same again")

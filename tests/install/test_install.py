@@ -512,7 +512,7 @@ def test_the_error_has_uvs_own_message(bring):
     assert not fault.value.words, "the error has all of them: they are shown once"
 
 
-@pytest.mark.parametrize("line", ["plain==9", "plain>=9", "no-such-one", "No_Such.one>=1  # mine"])
+@pytest.mark.parametrize("line", ["plain==9", "plain>=9", "evil>=9", "no-such-one", "No_Such.one>=1  # mine"])
 def test_the_hint_names_the_line_that_the_index_cannot_give(bring, line):
     with pytest.raises(ToolFailed) as fault:
         bring(f"# all of it\nother\n{line}", Place("a"))

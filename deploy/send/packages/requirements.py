@@ -160,9 +160,11 @@ def not_read(folder: Path, sent: Collection[str]) -> dict[str, str]:
 
 
 def has_block(folder: Path, script: str, sent: Collection[str]) -> bool:
-    """Whether a script of the folder has a block of its own, which is read only if the user names the script."""
+    """Whether a script of the folder lists packages in its own block: it is read only if the user names the script."""
     try:
-        return script in sent and bool(toml_text.of_script(_decoded(Origins(folder, sent).read(script, _MOST), script)))
+        return script in sent and bool(
+            toml_text.of_script(_decoded(Origins(folder, sent).read(script, _MOST), script)).get("dependencies")
+        )
     except ValueError:  # the user learns why by naming it
         return True
     except UsageError:

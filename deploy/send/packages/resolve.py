@@ -32,7 +32,7 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 # uv's words for a package that the index does not have, or not in that version.
-_UNKNOWN = re.compile(r"(?:Because|only|of|and) ([\w.-]+)(?: was not found in |==\S+ and |<=?\S+ is avail| are avail)")
+_UNKNOWN = re.compile(r"(?:Because|only|of|and) ([\w.-]+)(?: was not found in |==\S+ and |[<=]\S+ is avail| are avail)")
 WITHOUT = f"or leave the packages out: {FLAG.requirements} no"
 _MOST_BUILDS = 100
 # Lines that uv ignores, with a warning: Muster does what they ask, or does it always.

@@ -119,6 +119,7 @@ def test_the_user_is_asked_about_variables_that_engines_read_but_not_the_scripts
         *((name, True) for name in ("DOCKER_RESOURCE_GPU", "NVIDIA_IMEX_CHANNELS", "NVIDIA_REQUIRE_CUDA")),
         *((f"{name}_VISIBLE_DEVICES", False) for name in ("CUDA", "HIP", "ROCR", "ASCEND_RT")),
         *((name, False) for name in ("ASCEND_LAUNCH_BLOCKING", "AMD_LOG_LEVEL", "HABANA_LOGS", "VISIBLE_DEVICES")),
+        ("NVIDIA_TF32_OVERRIDE", False),
     ],
 )
 def test_every_makers_container_runtime_is_asked_for_and_no_setting_of_a_script(tmp_path, name, asked):

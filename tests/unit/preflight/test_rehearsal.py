@@ -59,6 +59,9 @@ BUS = "RuntimeError: worker is killed by signal: Bus error"
     [
         (rank(FOLDER, error=f"{FULL} [0 MB free]", seen=["disk_full"]), "disk-full"),
         (rank(FOLDER, error=f"{FULL} [0 inodes free]", seen=["no_inodes"]), "inodes-full"),
+        # XFS has no free inodes as soon as it has no free space
+        (rank(FOLDER, error=f"{FULL} [0 MB free; 0 inodes free]", seen=["disk_full", "no_inodes"]), "disk-full"),
+        (rank(FOLDER, error="OSError: [Errno 122] Disk quota exceeded", seen=["no_inodes"]), "disk-full"),
         (rank(FOLDER, error=f"{CLOSED} [mounted read-only]", seen=["read_only"]), "home-readonly"),
         (rank(LOAD, error=f"{BUS} [/dev/shm: 1 of 64 MB free]", seen=["shm_full"]), "shm-small"),
         (rank(LOAD, error=f"{KILLED} [the kernel has killed 1]", seen=["oom_kill"]), "memory-low"),

@@ -142,6 +142,7 @@ def test_a_script_whose_block_cannot_be_used_is_refused(tmp_path, text, told):
         (BLOCK.format("#   'fire',\n"), {"requirements.txt": "x\n"}, "", "installs them instead\n"),
         (BLOCK.format("#   'fire',\n").replace("# ///\n", ""), {}, "", "installs them\n"),
         (BLOCK.format("#   'fire',\n"), {}, "no", ""),
+        ("# /// script\n# requires-python = '>=3.10'\n# ///\n", {}, "", ""),
         ("import fire\n", {}, "", ""),
     ],
 )

@@ -145,6 +145,8 @@ def test_a_script_that_no_pod_has_is_refused_and_one_in_a_mount_is_not(kind, fol
         assert os.path.dirname(path) in refused.value.hint
     made = exported(capsys, to=kind, image="x", script=str(other), mount=(f"/data:{other.parent}",))
     assert str(other) in str(made)
+    made = exported(capsys, to=kind, image="x", script="/data/train.py", mount=("/nfs:/data",))
+    assert "/data/train.py" in str(made)  # this machine need not have it
     assert "train.py" in str(exported(capsys, to=kind, image="x", script=str(folder / "train.py")))
 
 

@@ -1,5 +1,6 @@
 """What a rehearsal looks at when it fails, so that the error message alone decides nothing."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.causes.rehearsal_faults import sign_of
+from deploy.preflight import probe_answers
 from lab.waiting import until
 from trainer.node.probe import rehearsal
 from trainer.node.probe.rehearsal import counted, looked_at
@@ -43,6 +46,18 @@ def test_errors_that_need_no_look_and_missing_files_add_nothing(tmp_path):
     assert looked_at("meet", "", "OSError: Address already in use") == ([], "")
     assert looked_at("write", f"{tmp_path}/gone", "FileNotFoundError") == ([], "")
     assert counted("no-such-file", "no-such-file-either", "oom_kill", "%s times") == []
+
+
+def test_a_folder_that_the_engine_does_not_see_is_reported_as_a_fact(tmp_path):
+    """What the step reports is what preflight decides by."""
+    said = []
+    plan = {"folder": str(tmp_path), "expect": "gone", "backend": "gloo"}
+    rehearsal.Rank(plan, 0, said.append, None).run()
+    answer = {"phase": "alone", "torch": "", "ranks": [{"local": 0, **said[-2], **json.loads(json.dumps(said[-1]))}]}
+    (rank,) = probe_answers.read("rehearsal", answer)["ranks"]
+    sign = sign_of(rank["error"], rank["at"], rank["seen"])
+    assert sign.cause == "mount-missing"
+    assert sign.proved_by(rank["error"], rank["seen"])
 
 
 def test_garbage_collection_is_off_while_torch_is_imported(tmp_path):

@@ -16,11 +16,11 @@ ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 
 
 class RehearsalError(RuntimeError):
-    """A step failed; `facts`: fields of the rank's answer that say how."""
+    """A step failed. `seen`: keys of facts, as of `looked_at`; `missed`: the node that did not come."""
 
-    def __init__(self, words, **facts):
+    def __init__(self, words, *seen, missed=None):
         super().__init__(words)
-        self.facts = facts
+        self.facts = {"seen": seen} if missed is None else {"seen": seen, "missed": missed}
 
 
 class Batches:
@@ -56,9 +56,7 @@ def try_view(path):
     try:
         os.stat(path)
     except FileNotFoundError as fault:
-        raise RehearsalError(
-            "the engine does not see the host's folder: %s is not there" % path, unseen=True
-        ) from fault
+        raise RehearsalError("the engine does not see the host's folder: %s is not there" % path, "unseen") from fault
 
 
 def try_folder(folder):
@@ -134,7 +132,7 @@ def bind(listening, where, endpoint, wait_s):
         except OSError as failed:
             if failed.errno != errno.EADDRINUSE or time.monotonic() > end:
                 busy = ["busy"] * (failed.errno == errno.EADDRINUSE)
-                raise RehearsalError("%s: %s" % (endpoint, failed.strerror), seen=busy) from None
+                raise RehearsalError("%s: %s" % (endpoint, failed.strerror), *busy) from None
         time.sleep(0.1)
 
 
@@ -162,9 +160,7 @@ def meet(plan, local, wait_s):
         try:
             counts.append(int(store.get("ranks-%d" % node)))
         except Exception:
-            raise RehearsalError(
-                "node %d did not come within %g s" % (node, wait_s), waited=True, missed=node
-            ) from None
+            raise RehearsalError("node %d did not come within %g s" % (node, wait_s), missed=node) from None
     return store, sum(counts[: plan["node"]]) + local, sum(counts)
 
 
