@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 
 from ..core.errors import DeployError
@@ -30,6 +31,10 @@ from ..job.values import Gpus as Asked
 _LOOK_S, _LOCK_S = 60.0, 10.0
 # All users lock this folder. Their claims are in it, or in a folder inside it that root has made.
 _PLACE, _FOLDER = Path("/var/tmp"), re.compile(r"muster-claims\.[0-9a-f]{16}")
+# Where Linux shows an NVIDIA GPU: its driver's devices (Jetson's, WSL's), and the bus, even without a driver; of the
+# bus only display controllers count, as in gpus_function.sh.
+_DEVICES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/sys/bus/pci/devices/*/modalias")
+_ON_BUS = re.compile("v000010DE.*bc03")
 
 
 class OwnGpus:
@@ -69,11 +74,18 @@ def list_gpus() -> gpu_facts.Gpus:
 def count_gpus(asked: Asked, named: str | None) -> int:
     """How many GPUs a run gets. Raises UsageError for GPUs that do not exist, DeployError if unknown."""
     here = gpu_choice.visible_to_cuda(named, _query(commands.status(())))
-    if here.fault and not here.gpus and asked != 0:
+    hidden = named is not None and named.partition(",")[0].strip() in ("", "-1")
+    if here.fault and not here.gpus and not hidden and asked != 0 and _has_device():
         how = f"nvidia-smi shows more; {FLAG.gpus} 0 trains on the CPU"
         raise DeployError(f"this machine: could not tell which GPUs it has: {here.fault}", how)
     gpu_choice.refuse_missing(asked, here)
     return asked if isinstance(asked, int) else len(here.gpus if asked == "auto" else asked)
+
+
+def _has_device() -> bool:
+    """Whether this machine has an NVIDIA GPU: nvidia-smi is also installed, and fails, on machines without one."""
+    paths = [Path(path) for pattern in _DEVICES for path in glob(pattern)]
+    return any(path.name != "modalias" or _ON_BUS.search(path.read_text()) for path in paths)
 
 
 def _query(command: Sequence[str]) -> gpu_facts.Gpus:

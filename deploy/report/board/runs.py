@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,7 +58,9 @@ class Runs:
     def rows(self, now: float) -> list[Row]:
         """A row for each run, newest first."""
         names, until = self._names(), time.monotonic() + _MOST_S
-        known = {str(name): self._row(name, now) for name in names if name in self._known or time.monotonic() < until}
+        live = cache(self._live)  # it asks the engine, and all files of a folder that was just copied are new
+        read = (name for name in names if name in self._known or time.monotonic() < until)
+        known = {str(name): self._row(name, now, live) for name in read}
         self._known, self.unread = known, len(names) - len(known)
         return newest_first(row for _, _, row in known.values())
 
@@ -72,7 +75,7 @@ class Runs:
             return sorted(names, reverse=True)[:MOST_RUNS]
         return []
 
-    def _row(self, name: str, now: float) -> tuple[Signature, float, Row]:
+    def _row(self, name: str, now: float, live: Live) -> tuple[Signature, float, Row]:
         run_dir, before = self.folder / name, self._known.get(name)
         if (
             before
@@ -84,7 +87,7 @@ class Runs:
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
         if not row["ended"]:
             row = {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
-        standing_now = standing.of(run_dir, row["verdict"], self._live, now)
+        standing_now = standing.of(run_dir, row["verdict"], live, now)
         return seen, now, {**row, "live": standing_now.is_live, "ask": standing_now.ask, **state_of(standing_now)}
 
 

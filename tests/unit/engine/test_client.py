@@ -66,6 +66,7 @@ def test_a_python_that_does_not_answer_is_not_one_without_torch(slow, monkeypatc
 def test_a_machine_whose_gpus_are_unknown_trains_on_the_cpu_only_if_asked(slow, monkeypatch):
     slow("nvidia-smi")
     monkeypatch.setattr(gpus, "_LOOK_S", 0.2)
+    monkeypatch.setattr(gpus, "_DEVICES", ("/dev/null",))
     with pytest.raises(DeployError, match="this machine: could not tell which GPUs it has: looking for GPUs failed"):
         gpus.count_gpus("auto", None)
     assert gpus.count_gpus(0, None) == 0

@@ -83,6 +83,21 @@ def test_working_gpus_are_counted_although_nvidia_smi_also_reports_errors(tmp_pa
     assert gpus.count_gpus("auto", None) == 2
 
 
+@pytest.mark.parametrize(("modalias", "is_gpu"), [("10DEd00002330sv0sd0bc03", True), ("10DEd000022A3bc06", False)])
+def test_a_failing_nvidia_smi_stops_a_run_only_if_the_machine_has_a_gpu(tmp_path, monkeypatch, modalias, is_gpu):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA-SMI has failed\nexit 9\n")
+    (tmp_path / "modalias").write_text(f"pci:v0000{modalias}sc02i00\n")
+    monkeypatch.setattr(gpus, "_DEVICES", (str(tmp_path / "modali*"),))
+    assert (gpus.count_gpus("auto", ""), gpus.count_gpus("auto", "-1"), gpus.count_gpus(0, None)) == (0, 0, 0)
+    if is_gpu:
+        with pytest.raises(DeployError, match="could not tell which GPUs it has: nvidia-smi ended with code 9"):
+            gpus.count_gpus("auto", None)
+        return
+    assert gpus.count_gpus("auto", None) == 0
+    with pytest.raises(UsageError, match="asked for, the host has"):
+        gpus.count_gpus(1, None)
+
+
 def test_missing_gpus_are_refused_before_anything_starts():
     for asked, named in (((4,), None), (5, None), (2, "1"), ((0,), "1")):
         with pytest.raises(UsageError, match="asked for, the host has"):

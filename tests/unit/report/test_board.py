@@ -149,6 +149,18 @@ def test_an_unchanged_run_is_not_read_again(tmp_path, monkeypatch):
     assert listed["a"]["loss"] == 0.5
 
 
+def test_a_list_of_many_new_files_asks_the_engine_once(tmp_path):
+    """As after `git clone` or rsync: the files of all runs are new."""
+    for name in "abc":
+        going_on(tmp_path / name)
+    asked = []
+    board = runs.Runs(tmp_path, lambda: asked.append(1) or ("b",))
+    assert {row["id"]: row["live"] for row in board.rows(NOW)} == {"a": False, "b": True, "c": False}
+    assert len(asked) == 1
+    board.rows(NOW + 1)
+    assert len(asked) == 2
+
+
 def test_a_clock_that_is_set_back_does_not_hide_a_resumed_run(tmp_path):
     sample(tmp_path / "a")
     board = runs.Runs(tmp_path)
