@@ -29,7 +29,7 @@ from ...core.fields import (
     whole,
 )
 from ...core.fields import record as shaped
-from ...core.names import RunId, check_typed, node_name, run_id, run_ids
+from ...core.names import NodeName, RunId, check_typed, node_name, node_of, run_id, run_ids
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
 from ..state.story import Happening
@@ -65,7 +65,7 @@ _FACTS = shaped(
         "roles": optional(_TEXTS),
         "role_of": optional(table(text(300), text(40), 10_000)),
         "bare": optional(flag),
-        "machine": optional(text(300)),
+        "machine": optional(node_name),
         "gpus": optional(table(text(300), array(whole(10_000)), 10_000)),
     },
 )
@@ -192,7 +192,7 @@ def open_start(
         "script": choice.script,
         "bare": choice.bare,
         "user": folders.user_name(),
-        "machine": platform.node(),
+        "machine": this_machine(),
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
@@ -409,6 +409,12 @@ def own_fields(run_dir: Path) -> dict[str, Any]:
         return {}
     known = facts(run_dir)
     return {name: value for name, value in known.items() if name not in (*known.get("foreign", ()), "foreign")}
+
+
+def this_machine() -> NodeName:
+    """This machine's name in records, without its domain: a laptop has another one in each network."""
+    name, dot, domain = platform.node().lower().partition(".")
+    return node_of(f"{name}{dot}{domain}" if name.isdigit() else name)
 
 
 def started(run_dir: Path) -> tuple[float, str]:

@@ -8,7 +8,6 @@ asks.
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -73,7 +72,7 @@ def of(run_dir: Path, verdict: str = "", live: Callable[[], Collection[str]] = t
 
 def is_of_this_machine(run_dir: Path) -> bool:
     """Whether the run was started on this machine: several machines may share a folder. An older record counts so."""
-    return record.facts(run_dir).get("machine") in (None, platform.node())
+    return record.facts(run_dir).get("machine") in (None, record.this_machine())
 
 
 def _who_can_tell(run_dir: Path) -> str:

