@@ -301,7 +301,8 @@ def _idle(what: str, node: Node) -> str:
     if not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
     several = any(life.world > 1 for life in node.diary.lives)
-    who = f"no rank of {what} joined a process group or made a step" if several else f"{what} made no training step"
+    no_step = f"no training step of {what} was seen"
+    who = f"no rank of {what} joined a process group or made a step" if several else no_step
     return f"{who}, and it wrote no file: did it train? see logs/"
 
 
