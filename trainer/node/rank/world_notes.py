@@ -134,11 +134,11 @@ def _may_join() -> bool:
 def _imported(source: bytes) -> list[str]:
     """The modules that this source imports anywhere, a relative one without its dots."""
     rows = [one or more for one, more in _IMPORTED.findall(source)]
-    return [name.split()[0].decode() for row in rows for name in row.split(b",") if name.strip()]
+    return [words.split()[0].decode() for words in b",".join(rows).split(b",") if words.strip()]
 
 
 def _is_loaded(name: str) -> bool:
-    return name in sys.modules or any(module.endswith(f".{name}") for module in list(sys.modules))
+    return any(f".{module}".endswith(f".{name}") for module in list(sys.modules))
 
 
 def _note_stepped(**more: Any) -> None:
