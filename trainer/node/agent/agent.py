@@ -301,7 +301,7 @@ def _idle(what: str, node: Node) -> str:
     if not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
     several = any(life.world > 1 for life in node.diary.lives)
-    who = f"no rank of {what} joined a process group or made a step" if several else f"{what} made no training step"
+    who = f"no rank of {what} joined a process group or made a step" if several else f"{what} showed no training step"
     return f"{who}, and it wrote no file: did it train? see logs/"
 
 

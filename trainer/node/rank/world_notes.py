@@ -28,6 +28,7 @@ _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"
 # enough if none of its code mentions other ranks.
 _LASTING_SECONDS, _SURE_SECONDS, _SURE_STEPS = 20.0, 3.0, 20
 _OF_OTHER_RANKS = re.compile(rb"distributed|process_group|accelerate|deepspeed|lightning|horovod")
+_IMPORTED = re.compile(rb"^[ \t]*(?:from[ \t]+\.*(\w[\w.]*)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _SOURCE_MOST = 1 << 20  # bytes that are read of each file of the script
 _NEVER = float("inf")
 # The way to join ranks depends on which of these frameworks trains.
@@ -117,16 +118,27 @@ def _steps(module: ModuleType) -> None:
 
 
 def _may_join() -> bool:
-    """Whether the script's own code, as far as it is loaded, mentions other ranks or of a library that joins ranks."""
+    """Whether the script's own code mentions other ranks or a library that joins ranks, or imports more code later."""
     # Attributes are not asked for: a lazy module may import others for that.
     paths = [vars(module).get("__file__") for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     own = [str(path) for path in paths if str(path).endswith(".py") and own_code.is_own(os.path.abspath(str(path)))]
     # If the script is no file (`python -c`), this fails, and nobody is sure (hooks.quiet).
     for path in {vars(sys.modules["__main__"])["__file__"], *own}:
         with open(path, "rb") as file:
-            if _OF_OTHER_RANKS.search(file.read(_SOURCE_MOST)):
-                return True
+            source = file.read(_SOURCE_MOST)
+        if _OF_OTHER_RANKS.search(source) or not all(map(_is_loaded, _imported(source))):
+            return True
     return False
+
+
+def _imported(source: bytes) -> list[str]:
+    """The modules that this source imports anywhere, a relative one without its dots."""
+    rows = [one or more for one, more in _IMPORTED.findall(source)]
+    return [words.split()[0].decode() for words in b",".join(rows).split(b",") if words.strip()]
+
+
+def _is_loaded(name: str) -> bool:
+    return any(f".{module}".endswith(f".{name}") for module in list(sys.modules))
 
 
 def _note_stepped(**more: Any) -> None:

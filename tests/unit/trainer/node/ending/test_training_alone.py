@@ -401,7 +401,11 @@ def test_a_rank_notes_that_it_still_steps_and_which_framework_trains_it(tmp_path
     ("own", "frame", "after"),
     [
         ("optimizer.step()", "", 3.0),
+        ("from . import a\nimport os as o, helper\nfrom helper import b", "", 3.0),
         ("dist.init_process_group()", "", 20.0),
+        ("def warm():\n    pass\nwarm()\nfrom own.late import join\njoin()", "", 20.0),
+        ("def warm():\n    import os, late as later", "", 20.0),
+        ("import helper", "def later():\n    from .late import join", 20.0),
         ("import helper", "from accelerate import Accelerator", 20.0),
         (None, "", 20.0),  # python -c
     ],
