@@ -133,7 +133,7 @@ def _may_join() -> bool:
 
 def _imported(source: bytes) -> list[str]:
     """The modules that this source imports anywhere, a relative one without its dots."""
-    rows = [one or more for one, more in _IMPORTED.findall(source)]
+    rows = [first or rest for first, rest in _IMPORTED.findall(source)]
     return [words.split()[0].decode() for words in b",".join(rows).split(b",") if words.strip()]
 
 
