@@ -300,9 +300,9 @@ def _idle(what: str, node: Node) -> str:
     """A hint if no rank was seen to train; the control side knows whether they wrote files."""
     if not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
-    several = any(life.world > 1 for life in node.diary.lives)
-    who = f"no rank of {what} joined a process group or made a step" if several else f"{what} showed no training step"
-    return f"{who}, and it wrote no file: did it train? see logs/"
+    if any(life.world > 1 for life in node.diary.lives):
+        return f"no rank of {what} joined a process group or made a step: did it train? see logs/"
+    return f"did {what} train? see logs/"  # the run's last line says that no step was seen, and no file written
 
 
 def _refused(fault: TrainError | OSError, role_node: roles.RoleNode | None, name: str, end: FinalEnd) -> int:
